@@ -100,8 +100,9 @@ export const ROWS: readonly Row[] = [
     sysctls: {
       // Ours sets it itself, and peers are to have it, too: else the local ports of what has just ended run out.
       'net/ipv4/tcp_tw_reuse': '1',
-      // Not the default two minutes, in which what is over would fill the table of connections.
-      'net/netfilter/nf_conntrack_tcp_timeout_time_wait': '5',
+      // Not the default two minutes, in which what is over would fill the table of connections. With less than this,
+      // ours would not keep the client's address.
+      'net/netfilter/nf_conntrack_tcp_timeout_time_wait': '30',
     },
     metrics: [
       { key: 'perSecond', label: 'connections', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: 1.15 }] },

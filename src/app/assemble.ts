@@ -86,7 +86,12 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   const apiStatus = () => source?.status?.();
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const metrics = new Metrics({
-    ...{ clock, version: VERSION, health, families: served.active, log, apiStatus },
+    clock,
+    version: VERSION,
+    health,
+    families: served.active,
+    log,
+    apiStatus,
     configInForce: () => configuration?.isInForce ?? true,
     pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
@@ -119,7 +124,12 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
   const weights = new Weights(pipelines);
   const clients = new ClientWatch({
-    ...{ dataPlane, findObstacle, findRoutedApart, node, log, clientAddress: config.clientAddresses.clientAddress },
+    dataPlane,
+    findObstacle,
+    findRoutedApart,
+    node,
+    log,
+    clientAddress: config.clientAddresses.clientAddress,
     families: { wanted: families, served: () => served.active },
   });
   const nodeWatch = new NodeWatch({
@@ -151,8 +161,20 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     weights,
   };
   return {
-    ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
-    ...{ feed, connectionLog, controlPlane, weights, nodeWatch },
+    node,
+    served,
+    dataPlane,
+    dataPlaneLog,
+    health,
+    metrics,
+    apiStatus,
+    source,
+    healthCheckNodePorts,
+    feed,
+    connectionLog,
+    controlPlane,
+    weights,
+    nodeWatch,
     ...openView({ ...viewParts, clientAddresses, scheduler }),
   };
 }

@@ -38,6 +38,7 @@ import { systemClock as clock } from '../util/system-clock.ts';
 import { counted, messageOf } from '../util/text.ts';
 import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
+import { httpPortsOf } from './pipeline.ts';
 
 const EXEC_MS = 5_000;
 
@@ -129,8 +130,8 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
       name: 'NodePorts',
       run: () => {
         const all = families.flatMap((family) => localAddresses(family));
-        const nodePorts = node.nodePortAddresses(families) ?? all;
-        return checkNodePorts(machine, { all, nodePorts }, known.services);
+        const ports = { all, nodePorts: node.nodePortAddresses(families), http: httpPortsOf(config) };
+        return checkNodePorts(machine, ports, known.services);
       },
     },
     {

@@ -55,7 +55,11 @@ export async function openDataPlane(
   const kernel = await loadKernelSockets();
   const mark = isMarking ? connectionMark : undefined;
   const dataPlane = createNodeDataPlane({
-    ...{ options, observer, clock, kernel, random: Math.random },
+    options,
+    observer,
+    clock,
+    kernel,
+    random: Math.random,
     keeper: mark === undefined ? undefined : await loadKeeper({ mark, congestionControl }),
     openSocket: (mark ?? congestionControl) ? await socketMaker({ mark, congestionControl }) : undefined,
   });

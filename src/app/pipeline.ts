@@ -13,7 +13,7 @@ import type { FamilyPipeline } from '../sync/control-plane.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
 import { Listeners } from '../sync/listeners.ts';
-import { PortAllocator } from '../sync/port-allocator.ts';
+import { PortAllocator, type PortAllocatorOptions } from '../sync/port-allocator.ts';
 import { RuleSync } from '../sync/rule-sync.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
@@ -22,6 +22,7 @@ import type { ThisNode } from './node.ts';
 import type { Source } from './source.ts';
 
 export interface Pipeline extends FamilyPipeline {
+  readonly rules: Pick<RuleSync, 'conflictsOf'>;
   readonly metrics: FamilyMetrics;
 }
 
@@ -55,13 +56,18 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
   const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
-  const httpPorts = new Set([config.healthzAddress, config.metricsAddress].flatMap((at) => at?.port ?? []));
+  const httpPorts = httpPortsOf(config);
   const tracker = new ServiceTracker(family, {
     servedFamilies: () => served.active,
-    ...{ isMarking, httpPorts },
+    isMarking,
+    httpPorts,
     isListening: (address, port, protocol) =>
-      sockets.isListening(address, port, protocol) &&
+      (address === undefined
+        ? sockets.isTaken(family, port, protocol)
+        : sockets.isListening(address, port, protocol)) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
+    nodePortAddresses: () => node.nodePortAddresses([family]),
+    holds: (name, to, protocol) => rules.holds(name, to, protocol),
     podCidrs: config.clusterCidrs,
     apiServers: () => source.servers?.() ?? [],
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
@@ -69,23 +75,47 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   });
   const history = new PortHistory();
   const ports = new PortAllocator({
-    // A range with NodePorts in it was chosen on purpose: the API server gives out others.
-    ...(config.proxyPortRange === undefined
-      ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
-      : { range: config.proxyPortRange }),
-    ...{ history, clock, random: Math.random },
+    ...localPortsFor(config),
+    history,
+    clock,
+    random: Math.random,
     isNeeded: (port, protocol) => httpPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
   const flows = new FlowSync({ family, conntrack, clock, log, metrics });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, flows, clientAddresses, scheduler });
   const rules = new RuleSync({
-    ...{ clock, iptables, log, metrics, family, history, node: () => node.facts(binding) },
+    clock,
+    iptables,
+    log,
+    metrics,
+    family,
+    history,
+    node: () => node.facts(binding),
     ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),
   });
   const controller = new Controller({
-    ...{ clock, log, tracker, listeners, ports, rules, flows, ...reports },
+    clock,
+    log,
+    tracker,
+    listeners,
+    ports,
+    rules,
+    flows,
+    ...reports,
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  return { ...binding, tracker, listeners, controller, metrics };
+  return { ...binding, tracker, listeners, controller, rules, metrics };
+}
+
+/** A range that an administrator chose is for the proxy, with NodePorts and reserved ports in it. */
+function localPortsFor({ proxyPortRange }: Config): Pick<PortAllocatorOptions, 'range' | 'reserved' | 'leftForLast'> {
+  if (proxyPortRange !== undefined) return { range: proxyPortRange, reserved: new Set() };
+  const { range, reserved } = localPorts();
+  return { range, reserved, leftForLast: DEFAULT_NODE_PORTS };
+}
+
+/** The ports of the proxy's own HTTP servers. */
+export function httpPortsOf({ healthzAddress, metricsAddress }: Config): ReadonlySet<number> {
+  return new Set([healthzAddress, metricsAddress].flatMap((at) => at?.port ?? []));
 }

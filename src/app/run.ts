@@ -100,8 +100,12 @@ class ProxyProcess {
     if (predecessor === undefined) await proxy.start();
     else await proxy.takeOver(predecessor);
     const supervisor = new ServiceManager({
-      ...{ env: process.env, pid: process.pid, isSuccessor: predecessor !== undefined },
-      ...{ clock, uptimeMs: machineUptimeMs, log },
+      env: process.env,
+      pid: process.pid,
+      isSuccessor: predecessor !== undefined,
+      clock,
+      uptimeMs: machineUptimeMs,
+      log,
     });
     this.#proxy = proxy;
     this.#supervisor = supervisor;
@@ -110,7 +114,11 @@ class ProxyProcess {
       await awaitSupervision(predecessor);
     }
     this.#upgrade = new Upgrade({
-      ...{ clock, log, supervisor, pid: process.pid, controlPlane: proxy },
+      clock,
+      log,
+      supervisor,
+      pid: process.pid,
+      controlPlane: proxy,
       means: await upgradeMeans(proxy),
       onReleased: async () => {
         clock.after(STOP_DEADLINE_MS, () => void leaveProcess(0));

@@ -43,7 +43,11 @@ export function serversOf(config: Config, answering: Answering): (HttpServer | C
   const http = servers.flatMap(({ name, at, audience, routes }) => {
     if (at === undefined) return [];
     const server = new HttpServer({
-      ...{ name, audience, routes, clock, log },
+      name,
+      audience,
+      routes,
+      clock,
+      log,
       // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
       address: isWildcard(at.address) ? undefined : at.address,
       port: at.port,

@@ -5,7 +5,9 @@ export async function start(argv: readonly string[]): Promise<void> {
   const { COMMANDS, openTerminal, tools } = await import('./subcommands.ts');
   const { runProgram } = await import('../operate/command/parser.ts');
   const code = await runProgram(argv, {
-    ...{ commands: COMMANDS, terminal: openTerminal(), tools },
+    commands: COMMANDS,
+    terminal: openTerminal(),
+    tools,
     // Loaded only when needed: loading the proxy takes longer than most commands run.
     run: async (flags) => await (await import('./program.ts')).program(flags),
   });

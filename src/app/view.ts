@@ -59,18 +59,26 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
-      controlPlane.active.map(({ family, listeners, tracker }) => ({
+      controlPlane.active.map(({ family, listeners, tracker, rules }) => ({
         family,
         names: () => listeners.names(),
         carried: (name) => listeners.carried(name),
         whyEmpty: (name) => tracker.noEndpoints(name, 'own', { isBrief: true })?.message,
+        conflictsOf: (name) => rules.conflictsOf(name),
       })),
-    ...{ dataPlane, sampler, dialErrors, log },
+    dataPlane,
+    sampler,
+    dialErrors,
+    log,
     isDrained: (endpoint) => weights.of(endpoint) === 0,
     scheduler,
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
     explain: createExplain({
-      ...{ iptables, dataPlane, machine, clock, clientAddresses },
+      iptables,
+      dataPlane,
+      machine,
+      clock,
+      clientAddresses,
       families: () => controlPlane.active,
       service: (name, family) => view.service(name, family),
     }),

@@ -1,7 +1,7 @@
 import { KeptEntries, type SocketAddressWords } from '../kernel/conntrack/kept-entries.ts';
 import { UdpTimeout } from '../kernel/conntrack/udp-timeout.ts';
 import type { LocalPorts } from '../kernel/local-ports.ts';
-import { type Address, familyOf, type PortRange } from '../model/address.ts';
+import { type Address, familyOf } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import { close } from '../sys/descriptor.ts';
@@ -26,9 +26,12 @@ import {
 import { decodeAddress, encodeSocketAddress, familyOfText, portIn } from '../sys/socket-address.ts';
 import { describeErrno, EADDRINUSE, EADDRNOTAVAIL, EINPROGRESS, EINVAL } from '../sys/sys-error.ts';
 import type { Random } from '../util/clock.ts';
+import { newPortSearch, type PortSearch, PortWalk } from './port-walk.ts';
 
-/** See {@link KeptDials.connectTcp}. */
-const PORT_TRIES = 8;
+/** Of one call, some tenths of a millisecond: a worker has others to serve. */
+const PORT_TRIES = 32;
+/** See {@link KeptDials.connectTcp}: no errno. */
+export const SEARCHING = 1;
 /** A flow has its port from all others, whatever their endpoints: with many flows, most ports are taken. */
 const UDP_PORT_TRIES = 64;
 
@@ -91,12 +94,15 @@ export class KeptDials {
   source: KeptSource | undefined;
   readonly #udpTimeout = new UdpTimeout();
   readonly #mark: number;
-  readonly #ports: LocalPorts;
+  readonly #firstPort: number;
+  readonly #ports: PortWalk;
   /**
    * To which sockets are bound. The kernel gives none of them to a connection that does not ask for one, so the node's
    * programs must have others.
    */
-  readonly #boundPorts: PortRange;
+  readonly #boundPorts: PortWalk;
+  /** Towards which no local port was free, of all. Until one is found again, dials do not try all. */
+  readonly #full = new WeakSet<Endpoint>();
   readonly #random: Random;
   readonly #netfilter: NetfilterSocket;
   readonly #entries = new Map<string, KeptEntries>();
@@ -108,9 +114,11 @@ export class KeptDials {
 
   constructor({ mark, ports, random, own }: KeptDialsSetup) {
     this.#mark = mark;
-    this.#ports = ports;
     const { first, last } = ports.range;
-    this.#boundPorts = { first: Math.ceil((first + last) / 2), last };
+    this.#firstPort = first;
+    this.#ports = new PortWalk(ports);
+    const upperHalf = { first: Math.ceil((first + last) / 2), last };
+    this.#boundPorts = new PortWalk({ range: upperHalf, reserved: ports.reserved });
     this.#random = random;
     this.#netfilter = new NetfilterSocket(own);
   }
@@ -132,29 +140,38 @@ export class KeptDials {
     return typeof route === 'number' || !this.#canShare ? undefined : route.kind;
   }
 
-  /** Like `connect`, for a TCP socket. */
-  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState): number {
+  /**
+   * Like `connect`, for a TCP socket. {@link SEARCHING}: no local port is found yet. The caller goes on in a later
+   * turn, with another socket and the same `search`, until every port of the range was tried.
+   */
+  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState, search: PortSearch): number {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
     const isLater = state === 'later';
     const isShared = this.#canShareFrom(fd, route, state);
     if (!isShared) setOption(fd, REUSE_ADDRESS);
     const entries = this.#entriesOf(endpoint.address, 'TCP');
-    const range = isShared ? this.#ports.range : this.#boundPorts;
-    const first = this.#firstPort(client, range);
+    const ports = isShared ? this.#ports : this.#boundPorts;
     for (let tries = 0; tries < PORT_TRIES; tries++) {
-      const port = this.#choosePort(route, first, tries, range);
+      const port = this.#nextPort(route, client, ports, search);
+      if (port === undefined) {
+        this.#full.add(endpoint);
+        return this.#noPort(endpoint);
+      }
       const inserted = insert(entries, route, client);
       if (inserted === -EADDRINUSE) continue;
       if (inserted < 0) return this.#cannotInsert(inserted);
       const taken = isShared ? limitPorts(fd, port) : bindTo(fd, route.source);
       const status = taken || (isLater ? 0 : connectBound(fd, route.endpoint));
-      if (hasBegun(status)) return status;
+      if (hasBegun(status)) {
+        this.#full.delete(endpoint);
+        return status;
+      }
       entries.remove(route.sourceName, route.endpointName);
       // A connection that has just ended, or another program, has the port.
       if (!isTaken(status)) return status;
     }
-    return this.#noPort(endpoint);
+    return this.#full.has(endpoint) ? this.#noPort(endpoint) : SEARCHING;
   }
 
   /** The same for a UDP socket. */
@@ -162,9 +179,10 @@ export class KeptDials {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
     const entries = this.#entriesOf(endpoint.address, 'UDP');
-    const first = this.#firstPort(client, this.#ports.range);
+    const search = newPortSearch();
     for (let tries = 0; tries < UDP_PORT_TRIES; tries++) {
-      const port = this.#choosePort(route, first, tries, this.#ports.range);
+      const port = this.#nextPort(route, client, this.#ports, search);
+      if (port === undefined) break;
       const bound = bindTo(fd, route.source);
       if (bound === -EADDRINUSE) continue;
       if (bound < 0) break;
@@ -247,32 +265,22 @@ export class KeptDials {
   #canShareFrom(fd: number, { local }: Route, state: SocketState): boolean {
     // What is only noticed when it connects must be noticed before the caller does that.
     if (state !== 'new') return state === 'bound';
-    this.#canShare ??= limitPorts(fd, this.#ports.range.first) === 0;
+    this.#canShare ??= limitPorts(fd, this.#firstPort) === 0;
     return this.#canShare && bindLater(fd) === 0 && bindTo(fd, local) === 0;
   }
 
   /**
-   * The client's own port where it is in the range, else one that follows from it. An endpoint that holds the client's
-   * port in TIME_WAIT takes a new connection from it only if sequence numbers or timestamps go on, and the kernel
-   * begins these for each pair of addresses and ports. So one port of a client has one local port.
+   * Writes it to the source, too. The first is the client's own port where it is in the range, else one that follows
+   * from it. An endpoint that holds the client's port in TIME_WAIT takes a new connection from it only if sequence
+   * numbers or timestamps go on, and the kernel begins these for each pair of addresses and ports. So one port of a
+   * client has one local port.
    */
-  #firstPort({ name, needsNewPort }: KeptClient, { first, last }: PortRange): number {
-    const size = last - first + 1;
-    if (needsNewPort) return first + Math.floor(this.#random() * size);
-    const steps = (portIn(name) - first) % size;
-    return first + (steps < 0 ? steps + size : steps);
-  }
-
-  /**
-   * Writes it to the source, too. Later tries are half the range away, because a client's next connection often has its
-   * next port, and follow each other, so that few ports are all tried.
-   */
-  #choosePort({ source }: Route, begin: number, tries: number, { first, last }: PortRange): number {
-    const size = last - first + 1;
-    let steps = begin - first + (tries === 0 ? 0 : (size >> 1) + tries - 1);
-    for (let i = 1; i < size && this.#ports.reserved.has(first + (steps % size)); i++) steps++;
-    const port = first + (steps % size);
-    source.bytes.writeUInt16BE(port, PORT_OFFSET);
+  #nextPort({ source }: Route, client: KeptClient, ports: PortWalk, search: PortSearch): number | undefined {
+    if (search.first < 0) {
+      search.first = client.needsNewPort ? ports.anyPlace(this.#random()) : ports.placeOf(portIn(client.name));
+    }
+    const port = ports.next(search);
+    if (port !== undefined) source.bytes.writeUInt16BE(port, PORT_OFFSET);
     return port;
   }
 

@@ -64,7 +64,9 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
     const registers = [registry];
     const gauge = (name: string, help: string, value: () => number) =>
       new Gauge({
-        ...{ name: `userspace_proxy_${name}`, help, registers },
+        name: `userspace_proxy_${name}`,
+        help,
+        registers,
         collect() {
           this.set(value());
         },
@@ -72,7 +74,10 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
     /** Shows what is counted elsewhere: one number, or one for each value of a label. */
     const counted = (name: string, help: string, value: () => number | Readonly<Record<string, number>>, label = '') =>
       new Counter({
-        ...{ name: `userspace_proxy_${name}`, help, registers, labelNames: label === '' ? [] : [label] },
+        name: `userspace_proxy_${name}`,
+        help,
+        registers,
+        labelNames: label === '' ? [] : [label],
         collect() {
           this.reset();
           const now = value();

@@ -18,7 +18,7 @@ export async function obstacleFinder(): Promise<FindObstacle> {
     const lacking = able.has(family) ? undefined : kept.probeKeptEntries(family);
     if (lacking !== undefined) return lacking;
     able.add(family);
-    return unseenBridge(family);
+    return shortTimeWait() ?? unseenBridge(family);
   };
 }
 
@@ -31,6 +31,20 @@ interface Roots {
 const ROOTS: Roots = { proc: '/proc', sys: '/sys' };
 
 const NAMED = 3;
+
+const TIME_WAIT = 'nf_conntrack_tcp_timeout_time_wait';
+const MIN_TIME_WAIT_SECONDS = 30;
+
+/**
+ * Connection tracking takes the repeated end of one direction for the end of the other: a connection that waits for the
+ * answer counts as over, and is forgotten after the time of TIME_WAIT. The answer then never reaches the proxy.
+ */
+export function shortTimeWait({ proc }: Pick<Roots, 'proc'> = ROOTS): string | undefined {
+  const seconds = Number(readIfThere(`${proc}/sys/net/netfilter/${TIME_WAIT}`) ?? MIN_TIME_WAIT_SECONDS);
+  if (seconds >= MIN_TIME_WAIT_SECONDS) return undefined;
+  const what = `the kernel may forget a connection ${seconds} s after a client has ended its direction`;
+  return `${what}, while it waits for the answer; sysctl net.netfilter.${TIME_WAIT}=120`;
+}
 
 /**
  * A bridge with ports whose packets iptables does not see. A client and an endpoint on it answer each other below

@@ -1,5 +1,5 @@
 import { closeSync, openSync, readSync } from 'node:fs';
-import { type Address, addressBytes, familyOf, type PortRange } from '../model/address.ts';
+import { type Address, addressBytes, familyOf, type IpFamily, type PortRange } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 import { readIfThere } from './files.ts';
@@ -52,10 +52,13 @@ const VALID_MS = 1_000;
 
 const CHUNK_BYTES = 64 << 10;
 
+/** The addresses at which programs receive, in the kernel's notation, by port. */
+type Sockets = ReadonlyMap<number, ReadonlySet<string>>;
+
 /** Which addresses and ports programs of this machine listen at, from `/proc/net`. */
 export class ListeningSockets {
   readonly #clock: Clock;
-  readonly #known = new Map<ProxiedProtocol, { readonly sockets: ReadonlySet<string>; readonly untilMs: number }>();
+  readonly #known = new Map<ProxiedProtocol, { readonly sockets: Sockets; readonly untilMs: number }>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -63,22 +66,52 @@ export class ListeningSockets {
 
   /** Whether a program receives there. A wildcard counts for every address; the IPv6 wildcard counts for IPv4, too. */
   isListening(address: Address, port: number, protocol: ProxiedProtocol): boolean {
-    const sockets = this.#sockets(protocol);
-    const wildcards = familyOf(address) === 'IPv4' ? [hex(4), hex(16)] : [hex(16)];
-    const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
-    return [hexOf(address), ...wildcards].some((each) => sockets.has(each + suffix));
+    const own = hexOf(address);
+    const wildcard = '0'.repeat(own.length);
+    return this.#addresses(familyOf(address), port, protocol).some((each) => each === own || each === wildcard);
   }
 
-  #sockets(protocol: ProxiedProtocol): ReadonlySet<string> {
+  /** Whether a program receives at any address of the family. */
+  isTaken(family: IpFamily, port: number, protocol: ProxiedProtocol): boolean {
+    return this.#addresses(family, port, protocol).length > 0;
+  }
+
+  #addresses(family: IpFamily, port: number, protocol: ProxiedProtocol): readonly string[] {
+    const addresses = [...(this.#sockets(protocol).get(port) ?? [])];
+    return addresses.flatMap((each) => (family === 'IPv4' ? ipv4Of(each) : ipv6Of(each)) ?? []);
+  }
+
+  #sockets(protocol: ProxiedProtocol): Sockets {
     const known = this.#known.get(protocol);
     const now = this.#clock.now();
     if (known !== undefined && now < known.untilMs) return known.sockets;
     const file = protocol.toLowerCase();
-    const tables = [file, `${file}6`].map((name) => readTable(`/proc/net/${name}`, protocol));
-    const sockets = new Set(tables.flatMap((table) => [...receiving(table, protocol)].map(({ local }) => local)));
+    const sockets = new Map<number, Set<string>>();
+    for (const name of [file, `${file}6`]) {
+      for (const { local } of receiving(readTable(`/proc/net/${name}`, protocol), protocol)) {
+        const [address = '', port = ''] = local.split(':');
+        const addresses = sockets.get(Number.parseInt(port, 16)) ?? new Set();
+        sockets.set(Number.parseInt(port, 16), addresses.add(address));
+      }
+    }
     this.#known.set(protocol, { sockets, untilMs: now + VALID_MS });
     return sockets;
   }
+}
+
+const IPV4_LENGTH = 8;
+/** ::ffff:0:0/96, in the kernel's notation. */
+const MAPPED = '0000000000000000FFFF0000';
+
+/** The IPv4 address at which a socket of either family receives; `undefined` for none. */
+function ipv4Of(address: string): string | undefined {
+  if (address.length === IPV4_LENGTH) return address;
+  if (address.startsWith(MAPPED)) return address.slice(MAPPED.length);
+  return /^0+$/.test(address) ? '0'.repeat(IPV4_LENGTH) : undefined;
+}
+
+function ipv6Of(address: string): string | undefined {
+  return address.length === IPV4_LENGTH ? undefined : address;
 }
 
 /** A table's receiving sockets: their local addresses in the kernel's notation, and their inodes. */
@@ -119,8 +152,4 @@ function hexOf(address: Address): string {
   const bytes = Buffer.from(addressBytes(address));
   bytes.swap32();
   return bytes.toString('hex').toUpperCase();
-}
-
-function hex(zeros: number): string {
-  return '00'.repeat(zeros);
 }

@@ -104,12 +104,13 @@ export interface Rates {
 }
 
 /**
- * `degraded`: an operator has drained endpoints, or dials failed or clients were refused or had to wait during the last
- * minute. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
+ * `degraded`: another Service has an address that it claims, an operator has drained endpoints, or dials failed or
+ * clients were refused or had to wait during the last minute. `empty`: no endpoint may serve, so clients are refused.
+ * `pending`: it has no listener yet.
  */
 export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
 
-/** One Service port within one address family. */
+/** One Service port within one address family, with the addresses and the NodePort at which it is served. */
 export interface ServiceView
   extends Pick<
       ServicePort,

@@ -74,6 +74,13 @@ const BUCKETS: Readonly<Record<string, string>> = {
   [LET_IN]: 'LI',
 };
 
+const ROOTS = new Map(Object.entries(BUCKETS).map(([root, letters]) => [letters, root]));
+
+/** The root chain from which packets come here; `undefined` for chains that are no buckets. */
+export function rootOf(chain: string): string | undefined {
+  return chain in BUCKETS ? chain : ROOTS.get(/^KUBE-USP-([A-Z]{2})-/.exec(chain)?.[1] ?? '');
+}
+
 /** The kernel limits names to 28 bytes. */
 const MAX_PREFIX = 16;
 const BUCKET =

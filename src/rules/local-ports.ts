@@ -1,7 +1,10 @@
+import { parseAddress } from '../model/address.ts';
+import type { ServicePortName } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
-import { DROP_PORT, isOurs, REJECT_PORT, RETIRED_CHAIN } from './chains.ts';
+import { DROP_PORT, isOurs, NODEPORT_HOST, PORTALS_HOST, REJECT_PORT, RETIRED_CHAIN, rootOf } from './chains.ts';
 import type { ChainRules } from './dump.ts';
 import { retiredComment, type ServedSet } from './rule.ts';
+import { claimName } from './service-rules.ts';
 
 /** A local port that rules in the kernel use, or used recently. */
 export interface InstalledPort extends ServedSet {
@@ -67,13 +70,42 @@ export function installedPorts(nat: ChainRules, now: number): readonly Installed
   return unique([...livePorts(specs), ...retiredPorts(nat.get(RETIRED_CHAIN) ?? [], now)]);
 }
 
+const HOLDS = new RegExp(
+  `^(?:-s \\S+ )?(?:-d (\\S+)/\\d+ )?(?:-i \\S+ )?${FOR}" -m \\2 --dport (\\d+) ${CONDITION}${TO_PORT}\\d+$`,
+);
+
+/** To which Service port the installed rules route each destination, by its {@link claimName}. */
+export function installedHolders(nat: ChainRules): ReadonlyMap<string, ServicePortName> {
+  const holders = new Map<string, ServicePortName>();
+  for (const [chain, specs] of nat) {
+    const root = rootOf(chain);
+    if (root !== PORTALS_HOST && root !== NODEPORT_HOST) continue;
+    for (const spec of specs) {
+      const [, to = '', proto, name, , port] = HOLDS.exec(spec) ?? [];
+      const address = root === NODEPORT_HOST ? undefined : parseAddress(to);
+      if (!isName(name) || (root === PORTALS_HOST && address === undefined)) continue;
+      const destination = { port: Number(port), ...(address !== undefined && { address }) };
+      holders.set(claimName(destination, proto === 'tcp' ? 'TCP' : 'UDP'), copy(name));
+    }
+  }
+  return holders;
+}
+
+function isName(name: string | undefined): name is ServicePortName {
+  return name !== undefined && NAME.test(name);
+}
+
+/** A slice of the dump would keep all of it in memory. */
+function copy(name: ServicePortName): ServicePortName {
+  return JSON.parse(JSON.stringify(name));
+}
+
 function portOf(proto?: string, name?: string, suffix?: string, port?: string): InstalledPort[] {
   const localPort = Number(port);
   const isLocalPort = localPort >= 1 && localPort <= 65535 && localPort !== REJECT_PORT && localPort !== DROP_PORT;
-  if (name === undefined || !NAME.test(name) || !isLocalPort) return [];
+  if (!isName(name) || !isLocalPort) return [];
   const set = suffix === undefined ? 'own' : 'local';
-  // A copy of the name: a slice of the dump would keep all of it in memory.
-  return [{ name: JSON.parse(JSON.stringify(name)), set, protocol: proto === 'tcp' ? 'TCP' : 'UDP', localPort }];
+  return [{ name: copy(name), set, protocol: proto === 'tcp' ? 'TCP' : 'UDP', localPort }];
 }
 
 function portId({ protocol, localPort }: Pick<InstalledPort, 'protocol' | 'localPort'>): string {

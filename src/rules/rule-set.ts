@@ -43,9 +43,13 @@ const MAX_LOCAL_PORTS_LEAF = 16;
 /** The rules of each root chain, and of the chains of large Services. Immutable. */
 export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 
+/** Who has what rules lead to; `undefined`: nobody. `what`: a `Claim.what`. */
+export type HolderOf = (what: string) => ServicePortName | undefined;
+
 /**
  * The rules of all portals of one family. Work is in proportion to the change. The result does not depend on the order
- * of updates: claims are granted by kind, then by name, and when a holder goes the next claimant gets its rules.
+ * of updates: claims are granted by kind, then to who has it in the installed rules, then by name. When a holder goes,
+ * the next claimant gets its rules.
  */
 export class RuleSet {
   readonly #parts: RuleParts;
@@ -56,23 +60,27 @@ export class RuleSet {
   readonly #claimants = new Map<string, readonly Claim[]>();
   /** Every `Claim.what` that more than one claim names. */
   readonly #contested = new Set<string>();
+  /** Who has what has changed hands since rules were installed. */
+  readonly #heldBefore = new Map<string, ServicePortName | undefined>();
+  #installed: HolderOf;
   readonly #large = new Map<ServiceKey, LargeService>();
   readonly #unsafe = new Map<string, readonly UnsafeRule[]>();
   readonly #trees = new Map<string, RuleTree<RuleGroup>>();
   #snapshot: RuleTrees | undefined;
 
-  constructor(node: NodeFacts, portals: Iterable<Portal>) {
+  /** `installed`: who has what in the rules that the kernel has now. */
+  constructor(node: NodeFacts, portals: Iterable<Portal>, installed: HolderOf = () => undefined) {
     this.#parts = rulePartsOf(node);
+    this.#installed = installed;
     for (const root of Object.values(ROOT_CHAINS).flat()) this.#trees.set(root, emptyTree());
     for (const portal of portals) this.set(portal);
   }
 
   set(portal: Portal): void {
     const { name, isLarge } = portal.servicePort;
-    this.#replaceClaims(name, []);
     if (isLarge) this.#join(portal.servicePort);
-    else this.#leave(name);
     this.#replaceClaims(name, claimsOf(portal, this.#parts));
+    if (!isLarge) this.#leave(name);
   }
 
   remove(name: ServicePortName): void {
@@ -86,16 +94,36 @@ export class RuleSet {
     return this.#snapshot;
   }
 
+  /** All rules are installed now: who has something keeps it for as long as it wants it. */
+  settle(): void {
+    this.#heldBefore.clear();
+    this.#installed = () => undefined;
+  }
+
+  /** Who has it in the installed rules. */
+  holderOf(what: string): ServicePortName | undefined {
+    if (this.#heldBefore.has(what)) return this.#heldBefore.get(what);
+    return this.#claimants.get(what)?.[0]?.rank.owner ?? this.#installed(what);
+  }
+
   conflicts(): readonly PortalConflict[] {
-    return [...this.#contested].flatMap((what) => {
-      const [holder, ...others] = (this.#claimants.get(what) ?? []).map((claim) => claim.rank.owner);
-      if (holder === undefined) return [];
-      return others.filter((owner) => owner !== holder).map((owner) => ({ owner, holder, what }));
-    });
+    return [...this.#contested].flatMap((what) => this.#conflictsAt(what));
+  }
+
+  conflictsOf(name: ServicePortName): readonly PortalConflict[] {
+    return (this.#claims.get(name) ?? [])
+      .filter(({ what }) => this.#contested.has(what))
+      .flatMap(({ what }) => this.#conflictsAt(what).filter(({ owner }) => owner === name));
   }
 
   unsafe(): readonly UnsafeRule[] {
     return [...this.#unsafe.values()].flat();
+  }
+
+  #conflictsAt(what: string): readonly PortalConflict[] {
+    const [holder, ...others] = (this.#claimants.get(what) ?? []).map((claim) => claim.rank.owner);
+    if (holder === undefined) return [];
+    return others.filter((owner) => owner !== holder).map((owner) => ({ owner, holder, what }));
   }
 
   #join(servicePort: ServicePort): void {
@@ -121,24 +149,34 @@ export class RuleSet {
   }
 
   #replaceClaims(name: ServicePortName, after: readonly Claim[], all = this.#claims): void {
-    for (const claim of all.get(name) ?? []) {
-      this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
+    const before = new Set(all.get(name));
+    const others = (claimants: readonly Claim[]) => claimants.filter((claim) => !before.has(claim));
+    const wanted = new Set(after.map(({ what }) => what));
+    for (const { what } of before) if (!wanted.has(what)) this.#change(what, others);
+    for (const claim of after) {
+      // In one step, so that no other claimant has it in between.
+      this.#change(claim.what, (claimants) => {
+        const left = before.size === 0 ? claimants : others(claimants);
+        return left.length === 0 ? [claim] : [...left, claim];
+      });
     }
     if (after.length === 0) all.delete(name);
     // An array that grows has room to spare, and nearly always one claimant is all.
     else all.set(name, [...after]);
-    for (const claim of after) {
-      this.#change(claim.what, (others) => (others.length === 0 ? [claim] : [...others, claim].sort(byRank)));
-    }
   }
 
   #change(what: string, change: (claimants: readonly Claim[]) => readonly Claim[]): void {
     const before = this.#claimants.get(what) ?? [];
-    const after = change(before);
+    const holder = this.holderOf(what);
+    const isOthers = ({ rank }: Claim) => Number(rank.owner !== holder);
+    const wanted = change(before);
+    const byHolder = (a: Claim, b: Claim) => byKind(a, b) || isOthers(a) - isOthers(b) || byRank(a, b);
+    const after = wanted.length > 1 ? wanted.toSorted(byHolder) : wanted;
     if (after.length === 0) this.#claimants.delete(what);
     else this.#claimants.set(what, after);
     if (after.length > 1) this.#contested.add(what);
     else this.#contested.delete(what);
+    if (before[0]?.rank.owner !== after[0]?.rank.owner) this.#heldBefore.set(what, holder);
     this.#replaceHolder(before[0], after[0]);
   }
 
@@ -203,9 +241,16 @@ export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
   return new Map([...trees].filter(([root]) => isOfTable(root)));
 }
 
-function byRank({ rank: a }: Pick<Claim, 'rank'>, { rank: b }: Pick<Claim, 'rank'>): number {
-  const byKind = a.kind === b.kind ? 0 : RULE_KINDS.indexOf(a.kind) - RULE_KINDS.indexOf(b.kind);
-  if (byKind !== 0 || a.owner === b.owner) return byKind || a.index - b.index;
+type Ranked = Pick<Claim, 'rank'>;
+
+function byKind({ rank: a }: Ranked, { rank: b }: Ranked): number {
+  return a.kind === b.kind ? 0 : RULE_KINDS.indexOf(a.kind) - RULE_KINDS.indexOf(b.kind);
+}
+
+function byRank(one: Ranked, other: Ranked): number {
+  const [{ rank: a }, { rank: b }] = [one, other];
+  const kinds = byKind(one, other);
+  if (kinds !== 0 || a.owner === b.owner) return kinds || a.index - b.index;
   // By code unit: the same in every locale.
   return a.owner < b.owner ? -1 : 1;
 }

@@ -14,8 +14,10 @@ import { partsOf, type ServiceKey, type ServicePortName } from '../model/service
 import {
   clientSets,
   DESTINATION_KINDS,
+  type Destination,
   destinations,
   isSharedByPorts,
+  type ProxiedProtocol,
   type ServicePort,
 } from '../model/service-port.ts';
 import { sameList } from '../util/same-list.ts';
@@ -131,6 +133,12 @@ function ranked(rank: Rank, groups: readonly Group[]): readonly RuleGroup[] {
   return groups.map(({ table, chain, key, specs }) => ({ rank, table, chain, key, specs }));
 }
 
+/** The `Claim.what` of a destination that only one Service port can have. */
+export function claimName({ address, port }: Pick<Destination, 'address' | 'port'>, protocol: ProxiedProtocol): string {
+  // Joined, as a text from a template keeps its parts, and there are thousands.
+  return [address === undefined ? `NodePort ${port}` : endpointName({ address, port }), protocol].join('/');
+}
+
 /** Every claim of one Service port within one family. */
 export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   const { servicePort } = portal;
@@ -156,7 +164,7 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       const onHost = [...returns, ...specs(routes.host, parts.dnat)];
       const open = namedEndpoints.filter((address) => !closedEndpoints.includes(address));
       const accepts = open.map((address) => `${exception(address)} -j ACCEPT`);
-      claim(kind, `NodePort ${port}/${protocol}`, [
+      claim(kind, claimName(destination, protocol), [
         { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: inContainer },
         { table: 'nat', chain: NODEPORT_HOST, key, specs: onHost },
         ...(accepts.length === 0 ? [] : [{ table: 'filter', chain: LET_IN, key, specs: accepts } as const]),
@@ -167,8 +175,7 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       const specs = (ways: readonly Route[]) => ways.map((way) => routeSpec(way, to, servicePort, port, parts.dnat));
       const inContainer = specs(routes.container);
       const onHost = specs(routes.host);
-      // Joined, as a text from a template keeps its parts, and there are thousands.
-      claim(kind, [endpointName({ address, port }), protocol].join('/'), [
+      claim(kind, claimName(destination, protocol), [
         { table: 'nat', chain: PORTALS_CONTAINER, key, specs: inContainer },
         // Nearly always the same texts, of which thousands of Services need half the memory if they share them.
         { table: 'nat', chain: PORTALS_HOST, key, specs: sameList(onHost, inContainer) ? inContainer : onHost },

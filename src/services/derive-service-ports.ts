@@ -37,6 +37,8 @@ export interface Derived {
   readonly unserved: readonly UnservedPort[];
   readonly refused: readonly RefusedPart[];
   readonly healthCheck: HealthCheck | undefined;
+  /** A part is left out because a program has its port. */
+  readonly awaitsPort: boolean;
 }
 
 export function deriveServicePorts(
@@ -67,8 +69,7 @@ function derivePorts(
   const ports = new Map<ServicePortName, ServicePort>();
   const refused: RefusedPart[] = [];
   const { family, topology } = surroundings;
-  const clusterIPs = ofFamily(service.clusterIPs, family);
-  if (!isOfFamily(service, family)) return { ports, refused, healthCheck: undefined };
+  if (!isOfFamily(service, family)) return { ports, refused, healthCheck: undefined, awaitsPort: false };
 
   const { healthCheckNodePort, affinity, options } = service;
   const isLarge = isLargeService(service, family);
@@ -80,13 +81,17 @@ function derivePorts(
   );
   /** With a ready endpoint on this node. */
   const healthy = new Set<Address>();
+  let awaitsPort = false;
   const sharedExternalIPs = isLarge ? externalIPsOfAll(service, groups, surroundings, refused) : undefined;
   for (const spec of service.ports) {
     if (!isProxied(spec)) continue;
-    const { protocol, port, nodePort } = spec;
+    const { protocol, port } = spec;
     const name = servicePortName(service.key, spec.name);
     const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, sharedExternalIPs });
     const { known, candidates, externalIPs, categorized } = choice;
+    const { nodePort, clusterIPs, refusedHere } = portsOfNode(service, spec, known, surroundings);
+    refused.push(...refusedHere);
+    awaitsPort ||= refusedHere.length > 0;
     const named = endpointsNamedBy(nodePort, known, surroundings);
     const closed = named.filter((each) => intrusionOf(each, surroundings) !== undefined);
     const servicePort: ServicePort = {
@@ -114,7 +119,36 @@ function derivePorts(
   }
   const healthCheck =
     healthCheckNodePort === undefined ? undefined : { port: healthCheckNodePort, localEndpoints: healthy.size };
-  return { ports, refused, healthCheck };
+  return { ports, refused, healthCheck, awaitsPort };
+}
+
+/** What a Service port has of this node's own ports: all but those that a program has. */
+function portsOfNode(
+  service: Service,
+  spec: ProxiedPortSpec,
+  known: readonly Candidate[],
+  { family, servedFamilies, addresses }: Surroundings,
+) {
+  const { protocol, port, nodePort } = spec;
+  const name = servicePortName(service.key, spec.name);
+  // One that listens at the NodePort's own number keeps its clients (docs/adr/0019).
+  const isOwn = ({ endpoint }: Candidate) => endpoint.port === nodePort && addresses.isThisNode(endpoint.address);
+  const reason =
+    nodePort === 0 || known.some(isOwn) ? undefined : addresses.programRefusal(name, { port: nodePort }, protocol);
+  const refusals = new Refusals();
+  const all = ofFamily(service.clusterIPs, family);
+  const accepts = (address: Address) =>
+    refusals.accepts({ address, port }, addresses.programRefusal(name, { address, port }, protocol));
+  const accepted = all.filter(accepts);
+  // The Service's own list, to save memory.
+  const clusterIPs = accepted.length === all.length ? all : accepted;
+  const what = `NodePort ${nodePort}/${protocol}${servedFamilies.length > 1 ? ` over ${family}` : ''}`;
+  const owner = service.uid === undefined ? {} : { uid: service.uid };
+  const refusedHere: readonly RefusedPart[] = [
+    ...(reason === undefined ? [] : [{ name, what, reason, ...owner }]),
+    ...refusals.parts(name, 'cluster IP', service),
+  ];
+  return { nodePort: reason === undefined ? nodePort : 0, clusterIPs, refusedHere };
 }
 
 /** In rules. What a form by address and port may have more than one by address first. */

@@ -17,6 +17,11 @@ export interface EjectionOptions {
   readonly ejectTimeMs: number;
 }
 
+interface FailedAmong {
+  readonly size: number;
+  readonly tookMs: number;
+}
+
 /** For a live upgrade. */
 export interface EjectionRecord {
   readonly leftMs: number;
@@ -34,6 +39,8 @@ export class Ejections {
   #ejected: Set<Member> | undefined;
   /** No time is over before. */
   #firstOverMs = Number.POSITIVE_INFINITY;
+  /** The last time that any member answered. */
+  #answeredMs = Number.NEGATIVE_INFINITY;
   /** One at a time, so that at most one client waits for it. */
   #trial: { readonly member: Member; readonly endsMs: number } | undefined;
 
@@ -50,16 +57,23 @@ export class Ejections {
   }
 
   /**
-   * Returns whether this failure ejects it. `size`: of the set. At most half of the set is ejected for silence, which
-   * may be the fault of this node or of the network between. A refusal comes from the endpoint's own node.
+   * Returns whether this failure ejects it. `size`: of the set. `tookMs`: see {@link Picker.failed}.
+   *
+   * A refusal comes from the endpoint's own node. Silence may be the fault of this node or of the network between, so
+   * for silence at most half of the set is ejected, unless others answered in this row of failures before this dial
+   * began. A dial that began earlier proves nothing: the network may have come back while it waited.
    */
-  failed(member: Member, reason: DialFailure, nowMs: number, size: number): boolean {
+  failed(member: Member, reason: DialFailure, nowMs: number, { size, tookMs }: FailedAmong): boolean {
     const isTrial = this.#trial?.member === member;
     if (isTrial) this.#trial = undefined;
     // Not the endpoint's failure.
     if (reason === 'other') return false;
     // Nor when others are answered: a NetworkPolicy that keeps one client out must not cost the others an endpoint.
     if (nowMs - member.answeredMs < ALIVE_MS) return false;
+    const { lastFailure } = member;
+    if (lastFailure !== undefined && this.#answeredMs >= lastFailure.atMs) {
+      member.aloneSinceMs = Math.min(member.aloneSinceMs, nowMs);
+    }
     member.failed(reason, nowMs);
     if (this.has(member)) {
       // Others were tried last, or begun before.
@@ -68,13 +82,15 @@ export class Ejections {
     }
     const { ejectAfter } = this.#options;
     if (ejectAfter === 0 || member.failures < ejectAfter || member.position < 0) return false;
-    if (reason !== 'refused' && this.count + 1 > size / 2) return false;
+    const isOwnFault = reason === 'refused' || nowMs - tookMs >= member.aloneSinceMs;
+    if (!isOwnFault && this.count + 1 > size / 2) return false;
     this.#eject(member, nowMs);
     return true;
   }
 
   /** Returns whether that readmits it. */
   answered(member: Member, nowMs: number): boolean {
+    this.#answeredMs = nowMs;
     member.answered(nowMs);
     return this.#readmit(member);
   }

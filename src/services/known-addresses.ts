@@ -1,7 +1,7 @@
 import { type Address, type Cidr, cidrContains, isLoopback, type PortRange } from '../model/address.ts';
 import type { Endpoint, EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
-import type { Protocol, Service, ServiceKey } from '../model/service.ts';
-import type { ProxiedProtocol } from '../model/service-port.ts';
+import type { Protocol, Service, ServiceKey, ServicePortName } from '../model/service.ts';
+import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
 
 /** A NodePort, or a port for health checks. */
 export interface NodePort {
@@ -22,9 +22,19 @@ export interface AddressPolicy {
   readonly nodeEndpointPorts?: readonly PortRange[];
   /** Of the proxy's own HTTP servers. */
   readonly httpPorts?: ReadonlySet<number>;
-  /** Whether another program of this node listens there; by default, none does. */
-  readonly isListening?: (address: Address, port: number, protocol: ProxiedProtocol) => boolean;
+  /**
+   * Whether another program of this node listens there; by default, none does. Without an address: at any address of
+   * the family.
+   */
+  readonly isListening?: (address: Address | undefined, port: number, protocol: ProxiedProtocol) => boolean;
+  /** The addresses of this node that serve NodePorts. Absent or `undefined`: all. */
+  readonly nodePortAddresses?: () => readonly Address[] | undefined;
+  /** Whether the installed rules route this destination to that Service port; by default, they do not. */
+  readonly holds?: (name: ServicePortName, to: PortOfNode, protocol: ProxiedProtocol) => boolean;
 }
+
+/** A port of this node. Without an address: at those that serve NodePorts. */
+export type PortOfNode = Pick<Destination, 'address' | 'port'>;
 
 /** An object that names an address as an endpoint or as an external IP. */
 export type Mention = Service | Endpoints | EndpointSlice;
@@ -211,6 +221,23 @@ export class KnownAddresses {
       }
     }
     return undefined;
+  }
+
+  /**
+   * Why this NodePort, or this port of a cluster IP that is an address of this node, must have no rules; `undefined`
+   * when they may. Rules would take the clients of a program that listens there. A Service port that has it already
+   * keeps it: otherwise whoever can open a socket could take its clients.
+   */
+  programRefusal(name: ServicePortName, to: PortOfNode, protocol: ProxiedProtocol): string | undefined {
+    const { address, port } = to;
+    if (address !== undefined && !this.nodeAddresses.has(address)) return undefined;
+    const { httpPorts, isListening, nodePortAddresses, holds } = this.#policy;
+    if (protocol === 'TCP' && httpPorts?.has(port)) return "it is an HTTP port of the proxy's own; choose another port";
+    // Nobody listens at nearly all ports, and addresses are read from the kernel.
+    if (!isListening?.(address, port, protocol)) return undefined;
+    const addresses = address === undefined ? nodePortAddresses?.() : undefined;
+    if (addresses?.every((each) => !isListening(each, port, protocol)) || holds?.(name, to, protocol)) return undefined;
+    return 'a program on this node listens on that port; stop it, or choose another port';
   }
 
   apiServers(): readonly Endpoint[] {

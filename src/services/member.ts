@@ -34,6 +34,8 @@ export class Member {
   failures = 0;
   /** Of the current row of failures. */
   lastFailure: Failure | undefined;
+  /** When it was first seen, in the current row of failures, that another endpoint of the set answers meanwhile. */
+  aloneSinceMs = Number.POSITIVE_INFINITY;
   /** Until then it gets connections only when no other endpoint does; -Infinity while it is not ejected. */
   ejectedUntilMs = Number.NEGATIVE_INFINITY;
   /** Ejections since it was readmitted last. */
@@ -62,6 +64,7 @@ export class Member {
     this.answeredMs = nowMs;
     this.failures = 0;
     this.lastFailure = undefined;
+    this.aloneSinceMs = Number.POSITIVE_INFINITY;
   }
 
   failed(reason: DialFailure, atMs: number): void {

@@ -133,9 +133,12 @@ export class Picker<Each extends Member = Member> {
     return this.#state.ejections.answered(member, nowMs);
   }
 
-  /** A dial to it failed, or a flow. Returns whether that ejects the endpoint. */
-  failed(member: Member, reason: DialFailure, nowMs: number): boolean {
-    return this.#state.ejections.failed(member, reason, nowMs, this.pool.members.length);
+  /**
+   * A dial to it failed, or a flow. Returns whether that ejects the endpoint. `tookMs`: how long the dial took at most,
+   * where that is known.
+   */
+  failed(member: Member, reason: DialFailure, nowMs: number, tookMs = Number.POSITIVE_INFINITY): boolean {
+    return this.#state.ejections.failed(member, reason, nowMs, { size: this.pool.members.length, tookMs });
   }
 
   record(nowMs: number): PickerRecord {

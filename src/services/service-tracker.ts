@@ -65,14 +65,20 @@ const EMPTY: Readonly<Entry> = {
   healthCheck: undefined,
   reported: new Set(),
 };
-const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], healthCheck: undefined };
+const NOTHING_DERIVED: Derived = {
+  ports: new Map(),
+  unserved: [],
+  refused: [],
+  healthCheck: undefined,
+  awaitsPort: false,
+};
 
 /**
  * Joins Services with their endpoints, within one address family. Events only record. {@link takeDelta} derives new
  * snapshots of the touched Services and compares them with the last ones, so work is in proportion to the change.
  *
  * A Service touches another when it takes or leaves an assigned address that the other's endpoints or external IPs
- * name. A snapshot depends on the known objects, never on the order of events.
+ * name. A snapshot depends on the known objects and what the node says, never on the order of events.
  */
 export class ServiceTracker {
   readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
@@ -80,6 +86,8 @@ export class ServiceTracker {
   /** A slice's label may move it to another Service. */
   readonly #serviceOfSlice = new Map<ServiceKey, ServiceKey>();
   readonly #touched = new Set<ServiceKey>();
+  /** Services with a part that is left out because a program of this node has its port. */
+  readonly #awaitingPorts = new Set<ServiceKey>();
   /** Of the touched Services, since the last delta with them. */
   readonly #triggers = new Map<ServiceKey, readonly number[]>();
   /** What Services claim. Only this tracker adds to it. */
@@ -137,8 +145,12 @@ export class ServiceTracker {
     for (const [name, { address }] of before) if (!after.has(name)) this.#touchMentions(address);
   }
 
-  /** Other ports of this node may be in use. Touches the Services that name this node, or the API server. */
+  /**
+   * Other ports of this node may be in use. Touches the Services that name this node, or the API server, or that lack a
+   * port.
+   */
   listeningChanged(): void {
+    for (const key of this.#awaitingPorts) this.#touched.add(key);
     for (const address of this.addresses.onThisNode()) this.#touchMentions(address);
     for (const { address } of this.addresses.apiServers()) this.#touchMentions(address);
   }
@@ -217,6 +229,8 @@ export class ServiceTracker {
       const derived =
         service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
       update(entry, derived, delta);
+      if (derived.awaitsPort) this.#awaitingPorts.add(key);
+      else this.#awaitingPorts.delete(key);
       if (!isDeepStrictEqual(derived.healthCheck, entry.healthCheck)) {
         entry.healthCheck = derived.healthCheck;
         delta.healthChecks.set(key, derived.healthCheck);

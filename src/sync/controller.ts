@@ -43,7 +43,11 @@ const SERVICES_PER_STEP = 16;
 const PORTALS_PER_STEP = 32;
 
 const NO_CHANGE: SnapshotDelta = {
-  ...{ upserted: [], removed: [], unserved: [], refused: [], triggeredAt: [] },
+  upserted: [],
+  removed: [],
+  unserved: [],
+  refused: [],
+  triggeredAt: [],
   healthChecks: new Map(),
 };
 

@@ -7,8 +7,10 @@ import { isSameOwner, type PortHistory, type PortOwner } from '../rules/port-his
 import { mayTakeMore } from '../services/fair-share.ts';
 import type { Clock, Random } from '../util/clock.ts';
 
-interface PortAllocatorOptions {
+export interface PortAllocatorOptions {
   readonly range: PortRange;
+  /** Ports of the range that an administrator keeps for other programs. */
+  readonly reserved: ReadonlySet<number>;
   /** Part of the range: for when no other port is free. */
   readonly leftForLast?: PortRange;
   /** By another program, or by the node for a Service. */
@@ -104,7 +106,7 @@ export class PortAllocator {
   }
 
   #find(owner: PortOwner, except: ReadonlySet<number>): TakenPort | undefined {
-    const { clock, random, range, leftForLast, isNeeded, history } = this.#options;
+    const { clock, random, range, reserved, leftForLast, isNeeded, history } = this.#options;
     const { protocol } = owner;
     const ports = this.#ports[protocol];
     const expired = history.expire(clock.wallNow());
@@ -112,6 +114,7 @@ export class PortAllocator {
       !ports.taken.has(port) &&
       !except.has(port) &&
       !EXCLUDED.has(port) &&
+      !reserved.has(port) &&
       isWithin(port, range) &&
       !isNeeded?.(port, protocol);
     const isFree = (port: number) => {

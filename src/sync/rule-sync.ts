@@ -3,11 +3,12 @@ import type { IpFamily } from '../model/address.ts';
 import type { Iptables, IptablesError, Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { type InstalledPort, installedPorts } from '../rules/local-ports.ts';
+import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
+import { type InstalledPort, installedHolders, installedPorts } from '../rules/local-ports.ts';
 import type { PortHistory } from '../rules/port-history.ts';
 import type { Portal, PortalDelta } from '../rules/portal.ts';
-import { RuleSet, treesOf } from '../rules/rule-set.ts';
-import type { NodeFacts } from '../rules/service-rules.ts';
+import { type PortalConflict, RuleSet, treesOf } from '../rules/rule-set.ts';
+import { claimName, type NodeFacts } from '../rules/service-rules.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { ChangedReports, readTable, TableSync } from './table-sync.ts';
@@ -36,6 +37,8 @@ export class RuleSync {
   /** The last generation with intact rules. */
   #intactGeneration: string | undefined;
   #rules: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
+  /** Who has what in the rules of a previous run, until the first sync. */
+  #found: ReadonlyMap<string, ServicePortName> = new Map();
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;
@@ -87,6 +90,8 @@ export class RuleSync {
     }
     this.#lateOwners.clear();
     for (const [, sync] of this.#tables) await sync.settleLate();
+    book.rules.settle();
+    this.#found = new Map();
     return { wereMissing: this.#tables.some(([, { hasRepaired }]) => hasRepaired) };
   }
 
@@ -106,18 +111,38 @@ export class RuleSync {
     return true;
   }
 
-  /** The local ports that rules in the kernel use or used recently. Rejects with an `IptablesError`. */
+  /** Whether the installed rules route this destination to that Service port. */
+  holds(name: ServicePortName, to: Pick<Destination, 'address' | 'port'>, protocol: ProxiedProtocol): boolean {
+    return this.#holderOf(claimName(to, protocol)) === name;
+  }
+
+  /** What this Service port claims and another has. */
+  conflictsOf(name: ServicePortName): readonly PortalConflict[] {
+    return this.#rules?.rules.conflictsOf(name) ?? [];
+  }
+
+  /**
+   * The local ports that rules in the kernel use or used recently. Who has an address or a NodePort there keeps it.
+   * Rejects with an `IptablesError`.
+   */
   async installedPorts(): Promise<readonly InstalledPort[]> {
     const { iptables, family, clock } = this.#options;
     const nat = await readTable(clock, 'nat', await iptables.save(family, 'nat'));
+    this.#found = installedHolders(nat);
     return installedPorts(nat, clock.wallNow());
+  }
+
+  #holderOf(what: string): ServicePortName | undefined {
+    return this.#rules === undefined ? this.#found.get(what) : this.#rules.rules.holderOf(what);
   }
 
   /** Makes new rules when the node has changed; `undefined` before its address is known. */
   #currentRules() {
     const node = this.#options.node();
     if (node !== undefined && !isDeepStrictEqual(node, this.#rules?.node)) {
-      this.#rules = { node, rules: new RuleSet(node, this.portals) };
+      const [before, found] = [this.#rules?.rules, this.#found];
+      const holderOf = (what: string) => (before === undefined ? found.get(what) : before.holderOf(what));
+      this.#rules = { node, rules: new RuleSet(node, this.portals, holderOf) };
     }
     return this.#rules;
   }

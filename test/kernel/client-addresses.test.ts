@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, test } from 'node:test';
-import { unseenBridge } from '../../src/kernel/client-addresses.ts';
+import { shortTimeWait, unseenBridge } from '../../src/kernel/client-addresses.ts';
 
 const HIDDEN = 'iptables does not see what passes bridge cbr0';
 
@@ -62,4 +62,20 @@ describe('a bridge that iptables does not see', () => {
     bridge('br1');
     assert.equal(look(), 'iptables does not see what passes bridge br1; sysctl net.bridge.bridge-nf-call-iptables=1');
   });
+});
+
+test('connection tracking that forgets too soon is an obstacle from below 30 s on, and says what to do', (t) => {
+  const proc = mkdtempSync(join(tmpdir(), 'conntrack-'));
+  t.after(() => rmSync(proc, { recursive: true, force: true }));
+  assert.equal(shortTimeWait({ proc }), undefined, 'without connection tracking');
+  mkdirSync(join(proc, 'sys/net/netfilter'), { recursive: true });
+  const look = (seconds: number) => {
+    writeFileSync(join(proc, 'sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait'), `${seconds}\n`);
+    return shortTimeWait({ proc });
+  };
+  assert.deepEqual([look(30), look(120)], [undefined, undefined]);
+  assert.equal(
+    look(29),
+    'the kernel may forget a connection 29 s after a client has ended its direction, while it waits for the answer; sysctl net.netfilter.nf_conntrack_tcp_timeout_time_wait=120',
+  );
 });

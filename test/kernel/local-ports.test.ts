@@ -33,8 +33,9 @@ test('listeners are found where they listen, and nothing else is', async (t) => 
   const sockets = new ListeningSockets(new ManualClock());
   const server = createServer().listen(0, '127.0.0.5');
   const everywhere = createServer().listen(0, '0.0.0.0');
+  const mapped = createServer().listen(0, '::ffff:127.0.0.5');
   const udp = createSocket('udp4').bind(0, '127.0.0.5');
-  await Promise.all([server, everywhere, udp].map((each) => once(each, 'listening')));
+  await Promise.all([server, everywhere, mapped, udp].map((each) => once(each, 'listening')));
   const { port } = server.address() as AddressInfo;
   const wild = (everywhere.address() as AddressInfo).port;
   const client = connect(port, '127.0.0.5');
@@ -43,6 +44,7 @@ test('listeners are found where they listen, and nothing else is', async (t) => 
     client.destroy();
     server.close();
     everywhere.close();
+    mapped.close();
     udp.close();
   });
   assert.equal(sockets.isListening(ip('127.0.0.5'), port, 'TCP'), true);
@@ -50,6 +52,10 @@ test('listeners are found where they listen, and nothing else is', async (t) => 
   assert.equal(sockets.isListening(ip('127.0.0.6'), wild, 'TCP'), true);
   assert.equal(sockets.isListening(ip('::1'), wild, 'TCP'), false);
   assert.equal(sockets.isListening(ip('127.0.0.5'), udp.address().port, 'UDP'), true);
+  assert.equal(sockets.isListening(ip('127.0.0.5'), (mapped.address() as AddressInfo).port, 'TCP'), true);
+  assert.equal(sockets.isTaken('IPv4', port, 'TCP'), true);
+  assert.equal(sockets.isTaken('IPv6', port, 'TCP'), false);
+  assert.equal(sockets.isTaken('IPv4', port, 'UDP'), false);
   assert.equal(sockets.isListening(ip('127.0.0.1'), client.localPort ?? 0, 'TCP'), false, 'a connection is none');
 });
 

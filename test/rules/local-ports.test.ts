@@ -1,16 +1,21 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import type { ServicePortName } from '../../src/model/service.ts';
+import { destinations } from '../../src/model/service-port.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import {
   type InstalledPort,
+  installedHolders,
   installedPorts,
   livePorts,
   retiredPorts,
   retiredSpec,
 } from '../../src/rules/local-ports.ts';
 import { unsafeReason } from '../../src/rules/rule.ts';
+import { claimName } from '../../src/rules/service-rules.ts';
 import { address, cidr, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
+import { readGolden } from './golden.ts';
 
 const WEB: InstalledPort = { name: 'shop/web:http', set: 'own', protocol: 'TCP', localPort: 40_001 };
 const DNS: InstalledPort = { name: 'kube-system/dns', set: 'own', protocol: 'UDP', localPort: 40_002 };
@@ -131,6 +136,25 @@ describe('local ports in rules', () => {
     ).get('nat');
     assert.deepEqual(installedPorts(nat ?? new Map(), NOW), [WEB, { ...DNS, retiredForMs: 100_000 }]);
   });
+});
+
+test('who has an address or a NodePort is read from the rules of a run, and from those of kube-proxy', () => {
+  const { portals } = readGolden('0.0.0.0');
+  const expected = new Map(
+    portals.flatMap(({ servicePort }) =>
+      destinations(servicePort).map((to) => [claimName(to, servicePort.protocol), servicePort.name] as const),
+    ),
+  );
+  const { rules } = renderPortals(portals, nodeFacts());
+  const ours = Map.groupBy(rules, ({ chain }) => chain);
+  const nat = new Map([...ours].map(([chain, of]) => [chain, of.map(({ spec }) => spec)]));
+  assert.deepEqual(new Map([...installedHolders(nat)].sort()), new Map([...expected].sort()));
+  const file = new URL('../golden/kube-proxy-userspace-bind-0.0.0.0.rules', import.meta.url);
+  const upstream = parseDump(readFileSync(file, 'utf8').replace(/<proxy port (\d+)>/g, '4$1')).get('nat');
+  const found = new Map(installedHolders(upstream ?? new Map()));
+  // The API server made this Service; the test does not know it.
+  for (const [what, name] of found) if (name === 'default/kubernetes:https') found.delete(what);
+  assert.deepEqual(new Map([...found].sort()), new Map([...expected].sort()));
 });
 
 describe('retired ports in rules', () => {

@@ -156,6 +156,61 @@ describe('two Service ports with the same destination', () => {
   });
 });
 
+describe('who has an address', () => {
+  const clusterIPs = ['10.96.0.1'];
+  const first = portal({ name: 'a/first', clusterIPs, localPort: 40_001 });
+  const last = portal({ name: 'z/last', clusterIPs, nodePort: 30_080, localPort: 40_002 });
+  const holder = (book: RuleSet) => book.conflicts().map((conflict) => conflict.holder);
+
+  test('keeps it for as long as it wants it, however its other fields change', () => {
+    const book = new RuleSet(nodeFacts(), [last]);
+    book.settle();
+    book.set(first);
+    assert.deepEqual(holder(book), ['z/last']);
+    assert.deepEqual(book.conflictsOf('a/first'), [{ owner: 'a/first', holder: 'z/last', what: '10.96.0.1:80/TCP' }]);
+    assert.deepEqual(book.conflictsOf('z/last'), []);
+    book.settle();
+    book.set(portal({ name: 'z/last', clusterIPs, localPort: 40_003 }));
+    assert.deepEqual(holder(book), ['z/last']);
+    book.set(portal({ name: 'z/last', clusterIPs: ['10.96.0.2'], localPort: 40_003 }));
+    assert.equal(book.holderOf('10.96.0.1:80/TCP'), 'z/last', 'until rules are installed');
+    book.settle();
+    assert.equal(book.holderOf('10.96.0.1:80/TCP'), 'a/first');
+    book.set(last);
+    assert.deepEqual(holder(book), ['a/first'], 'it has lost it');
+  });
+
+  test('gets it back when it returns before rules are installed', () => {
+    const book = new RuleSet(nodeFacts(), [last]);
+    book.settle();
+    book.remove('z/last');
+    book.set(first);
+    book.set(last);
+    assert.deepEqual(holder(book), ['z/last']);
+  });
+
+  test('yields to a stronger kind all the same', () => {
+    const book = new RuleSet(nodeFacts(), [portal({ name: 'a/thief', externalIPs: clusterIPs, localPort: 40_003 })]);
+    book.settle();
+    book.set(last);
+    assert.deepEqual(holder(book), ['z/last']);
+  });
+
+  test('keeps it when the rules are made anew, or were installed by a previous run', () => {
+    const installed = (what: string) => (what.startsWith('NodePort') ? undefined : ('z/last' as const));
+    for (const portals of [
+      [first, last],
+      [last, first],
+    ]) {
+      const book = new RuleSet(nodeFacts(), portals, installed);
+      assert.deepEqual(holder(book), ['z/last']);
+      assert.equal(book.holderOf('NodePort 30080/TCP'), undefined);
+      book.settle();
+      assert.equal(book.holderOf('NodePort 30080/TCP'), 'z/last');
+    }
+  });
+});
+
 describe('an unsafe name', () => {
   for (const [what, name] of [
     ['a newline', 'default/web\n-A KUBE-PORTALS-HOST -j ACCEPT'],

@@ -106,7 +106,7 @@ describe('an endpoint that fails', () => {
 });
 
 describe('a set of which many endpoints fail', () => {
-  test('has at most half of its endpoints ejected for silence, and any number for refusals', () => {
+  test('has at most half of its endpoints ejected for silence while none answers, and any number for refusals', () => {
     for (const reason of ['timeout', 'unreachable'] as const) {
       const p = picker([1, 2, 3, 4, 5]);
       for (const host of [1, 2, 3]) fail(p, host, 3, 0, reason);
@@ -115,6 +115,31 @@ describe('a set of which many endpoints fail', () => {
     const p = picker([1, 2, 3, 4, 5]);
     for (const host of [1, 2, 3, 4, 5]) fail(p, host);
     assert.equal(p.ejected, 5);
+  });
+
+  test('has all ejected that were silent before, during and after answers of others', () => {
+    const p = picker([1, 2, 3]);
+    for (const host of [1, 2]) fail(p, host, 1, 250, 'timeout');
+    p.answered(member(p, 3), 250);
+    for (const host of [1, 2]) assert.equal(fail(p, host, 1, 501, 'timeout'), false);
+    assert.equal(p.failed(member(p, 1), 'timeout', 752, 250), true);
+    assert.equal(p.failed(member(p, 2), 'timeout', 753, 253), false, 'its dial began before that was known');
+    assert.equal(p.failed(member(p, 2), 'timeout', 1003, 250), true);
+    assert.deepEqual(candidates(p, 1004), [3, 1, 2, 3]);
+    assert.equal(fail(p, 3, 10, 2000, 'timeout'), false, 'nobody answers any more');
+  });
+
+  test('does not lose more than half in an outage of this node’s network, nor when the network comes back', () => {
+    const p = picker([1, 2, 3, 4]);
+    for (const host of [1, 2, 3, 4]) p.answered(member(p, host), 999);
+    const dial = (beganMs: number, hosts: readonly number[]) => {
+      for (const host of hosts) p.failed(member(p, host), 'timeout', beganMs + 250, 250);
+    };
+    for (let beganMs = 1000; beganMs <= 2750; beganMs += 10) dial(beganMs, [1, 2, 3, 4]);
+    // The first answer comes while dials wait whose first packet was lost.
+    p.answered(member(p, 4), 3001);
+    for (let beganMs = 2760; beganMs < 3000; beganMs += 10) dial(beganMs, [1, 2, 3]);
+    assert.equal(p.ejected, 2);
   });
 
   test('of one endpoint does not lose it for silence', () => {

@@ -43,6 +43,8 @@ class World extends Draws {
     const tracker = new ServiceTracker(family, {
       servedFamilies: () => FAMILIES,
       isListening: (_, port) => this.programs.has(port),
+      // Otherwise a program that came after a NodePort would matter only to what changes later.
+      holds: () => true,
     });
     tracker.addresses.proxyPorts = { TCP: this.proxyPorts, UDP: this.proxyPorts };
     return tracker;

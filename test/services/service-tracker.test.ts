@@ -410,7 +410,8 @@ describe('addresses that would lead back to the proxy', () => {
   const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
     listening.ports.clear();
     listening.programs.clear();
-    const isListening = (address: string, port: number) => address === NODE && listening.programs.has(port);
+    const isListening = (address: string | undefined, port: number) =>
+      (address ?? NODE) === NODE && listening.programs.has(port);
     const t = tracker({ ...options, isListening });
     t.it.addresses.proxyPorts = { TCP: listening.ports, UDP: listening.ports };
     t.it.setNodeAddresses([NODE]);
@@ -584,6 +585,82 @@ describe('addresses that would lead back to the proxy', () => {
     assert.deepEqual(externalIPs(), ['198.51.100.1', '10.96.0.9']);
     t.other({ clusterIPs: [ip('10.96.0.9')] });
     assert.deepEqual(externalIPs(), ['198.51.100.1']);
+  });
+
+  describe('a port of this node', () => {
+    const OTHER = ip('192.0.2.7');
+    const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
+    /** What it gets, and what the log says. */
+    const told = (t: ReturnType<typeof onNode>) => {
+      const { upserted, refused } = t.it.takeDelta();
+      const web = upserted.find(({ name }) => name === 'shop/web:http');
+      return [web?.nodePort, web?.clusterIPs, refused.map(({ what, reason }) => `${what}: ${reason}`)];
+    };
+    const LISTENS = 'a program on this node listens on that port; stop it, or choose another port';
+
+    test('is not taken as a NodePort from a program that listens there, until it has ended', () => {
+      const t = onNode();
+      listening.programs.add(30_080);
+      t.service(service({ ports, uid: 'u-1' }));
+      const { refused } = t.it.takeDelta();
+      assert.deepEqual(refused, [{ name: 'shop/web:http', what: 'NodePort 30080/TCP', reason: LISTENS, uid: 'u-1' }]);
+      t.it.listeningChanged();
+      assert.deepEqual(told(t), [undefined, undefined, []], 'it is said once');
+      listening.programs.clear();
+      t.it.listeningChanged();
+      assert.equal(told(t)[0], 30_080);
+      t.it.listeningChanged();
+      assert.equal(t.it.pendingServices, 0, 'it waits for nothing any more');
+    });
+
+    test('is not taken as that of a cluster IP, only from other addresses', () => {
+      const t = onNode();
+      listening.programs.add(80);
+      t.service(service({ clusterIPs: [NODE, OTHER] }));
+      assert.deepEqual(told(t), [0, [OTHER], [`cluster IP ${NODE}:80: ${LISTENS}`]]);
+      listening.programs.clear();
+      t.it.listeningChanged();
+      assert.deepEqual(told(t), [0, [NODE, OTHER], []]);
+    });
+
+    test('stays with the Service port to which the installed rules route it', () => {
+      let holder = 'shop/web:http';
+      const t = onNode({ holds: (name) => name === holder });
+      listening.programs.add(30_080);
+      t.service(service({ ports }));
+      assert.deepEqual(told(t), [30_080, ['10.96.0.1'], []]);
+      holder = 'shop/b:http';
+      t.endpoints(group([address('10.0.0.1')]));
+      assert.equal(told(t)[0], 0);
+    });
+
+    test("is never taken from the proxy's own HTTP servers, whoever has it", () => {
+      const t = onNode({ httpPorts: new Set([30_080]), holds: () => true });
+      t.service(service({ ports }));
+      assert.deepEqual(told(t)[2], ["NodePort 30080/TCP: it is an HTTP port of the proxy's own; choose another port"]);
+      t.service(service({ ports: [{ ...ports[0]!, protocol: 'UDP' }] }));
+      assert.equal(told(t)[0], 30_080, 'UDP has ports of its own');
+    });
+
+    test('is no matter where NodePorts are not served, nor where the program is an endpoint of the Service', () => {
+      let addresses: readonly ReturnType<typeof ip>[] | undefined = [OTHER];
+      const t = onNode({ nodePortAddresses: () => addresses });
+      listening.programs.add(30_080);
+      t.service(service({ ports }));
+      assert.equal(told(t)[0], 30_080);
+      addresses = undefined;
+      t.service(service({ ports, uid: 'u-2' }));
+      assert.equal(told(t)[0], 0);
+      t.endpoints(group([address(NODE, { ready: false })], 30_080));
+      assert.equal(told(t)[0], 30_080);
+    });
+
+    test('of two families is named with the family', () => {
+      const t = onNode({ servedFamilies: () => ['IPv4', 'IPv6'] });
+      listening.programs.add(30_080);
+      t.service(service({ ports }));
+      assert.deepEqual(told(t)[2], [`NodePort 30080/TCP over IPv4: ${LISTENS}`]);
+    });
   });
 
   test('an external IP is not taken from an endpoint for as long as there is one', () => {

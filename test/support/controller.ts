@@ -50,7 +50,7 @@ export function createController({
     },
   };
   const tracker = new ServiceTracker('IPv4');
-  const ports = new PortAllocator({ range: portRange, history, clock, random: () => 0 });
+  const ports = new PortAllocator({ range: portRange, reserved: new Set(), history, clock, random: () => 0 });
   const flows = {
     note: () => {},
     noteAll: () => {},

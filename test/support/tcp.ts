@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import { errnoOf } from '../../src/engine/errors.ts';
 import type { Address } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
@@ -98,6 +99,17 @@ export async function ask(port: number, options?: ConnectOptions): Promise<strin
   peer.end();
   if (how !== 'end') throw new Error(`the connection broke: ${how}`);
   return peer.text;
+}
+
+/** How the connection of a client ends that gets no endpoint, as {@link TcpPeer.finished} says it. */
+export async function refusal(port: number, request = ''): Promise<string> {
+  // An engine in a thread of its own may be done before this one has seen that it is connected.
+  const peer = await connectTcp(port).catch(errnoOf);
+  if (typeof peer === 'string') return peer;
+  if (request !== '') peer.send(request);
+  const how = await peer.finished();
+  peer.end();
+  return how;
 }
 
 /** A server with the connections that it accepted. All are closed after the test. */

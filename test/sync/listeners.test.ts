@@ -25,7 +25,7 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const history = new PortHistory();
   const needed = new Set<number>();
   const isNeeded = (port: number) => needed.has(port);
-  const ports = new PortAllocator({ range, history, clock, random: () => 0, isNeeded });
+  const ports = new PortAllocator({ range, reserved: new Set(), history, clock, random: () => 0, isNeeded });
   const log = new RecordingLog();
   const counts = { changes: 0 };
   const released: string[] = [];

@@ -20,12 +20,20 @@ function udp(name: ServicePortName): PortOwner {
 function harness({
   first = 100,
   last = 103,
+  reserved = [] as number[],
   random = (): number => 0,
   isNeeded = (_port: number): boolean => false,
 } = {}) {
   const clock = new ManualClock();
   const history = new PortHistory();
-  const ports = new PortAllocator({ range: { first, last }, isNeeded, history, clock, random });
+  const ports = new PortAllocator({
+    range: { first, last },
+    reserved: new Set(reserved),
+    isNeeded,
+    history,
+    clock,
+    random,
+  });
   const take = (owner: PortOwner, except = NONE) => ports.take(owner, except)?.port;
   /** What rules do while a listener has the port, and after that. */
   const retire = (owner: PortOwner, port: number) => {
@@ -49,6 +57,17 @@ describe('the port allocator', () => {
     assert.equal(take(tcp('a/b'), new Set([100])), 101);
   });
 
+  test('leaves out what is reserved for other programs', () => {
+    const { take } = harness({ last: 101, reserved: [100] });
+    assert.deepEqual([take(tcp('a/a')), take(tcp('a/b'))], [101, undefined]);
+  });
+
+  test('a Service port leaves a port that has been reserved since the previous run', () => {
+    const { ports, take } = harness({ reserved: [101] });
+    ports.remember([{ ...tcp('a/a'), localPort: 101 }]);
+    assert.equal(take(tcp('a/a')), 100);
+  });
+
   test('never gives what a Service or a program of Kubernetes needs, not even to the listener that had it', () => {
     const needed = new Set<number>();
     const isNeeded = (port: number) => needed.has(port);
@@ -61,7 +80,12 @@ describe('the port allocator', () => {
 
   test('takes ports of the NodePort range last', () => {
     const ports = new PortAllocator({
-      ...{ range: { first: 1_024, last: 65_535 }, clock: new ManualClock(), history: new PortHistory() },
+      ...{
+        range: { first: 1_024, last: 65_535 },
+        reserved: NONE,
+        clock: new ManualClock(),
+        history: new PortHistory(),
+      },
       ...{ random: () => 0.45, leftForLast: { first: 30_000, last: 32_767 } },
     });
     const take = (owner: PortOwner, except = NONE) => ports.take(owner, except)?.port;

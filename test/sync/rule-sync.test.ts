@@ -586,3 +586,41 @@ describe('metrics of rules', () => {
     assert.deepEqual([h.counts.partialFailures, h.counts.restoreFailures], [1, 1]);
   });
 });
+
+describe('of two Service ports with one address', () => {
+  const A = portal('a/a', '10.96.0.1', 4001);
+  const Z = portal('z/z', '10.96.0.1', 4002);
+  const to = { address: ip('10.96.0.1'), port: 80 };
+
+  test('at a start the first by name has it, in whatever order they come', async () => {
+    for (const both of [
+      [A, Z],
+      [Z, A],
+    ]) {
+      assert.deepEqual(await (await installed(...both)).owners(), ['a/a']);
+    }
+  });
+
+  test('the one that has it keeps it: from the newcomer, after a change of the node, and in the next run', async () => {
+    const h = await installed(Z);
+    h.put(A);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await h.owners(), ['z/z']);
+    assert.deepEqual(h.rules.conflictsOf('a/a'), [{ owner: 'a/a', holder: 'z/z', what: '10.96.0.1:80/TCP' }]);
+    h.host.address = ip('192.168.50.11');
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await h.owners(), ['z/z']);
+
+    const next = harness(h.iptables, h.clock);
+    await next.rules.installedPorts();
+    assert.ok(next.rules.holds('z/z', to, 'TCP'));
+    next.put(A, Z);
+    assert.ok(next.rules.holds('z/z', to, 'TCP'));
+    await next.rules.sync(CHANGED);
+    assert.deepEqual(await next.owners(), ['z/z']);
+    next.drop(Z);
+    await next.rules.sync(CHANGED);
+    assert.deepEqual(await next.owners(), ['a/a']);
+    assert.ok(next.rules.holds('a/a', to, 'TCP'));
+  });
+});

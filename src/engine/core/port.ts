@@ -234,11 +234,11 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
   }
 
-  /** `err`: for people. Returns the reason. */
-  dialFailedFor(target: Target, reason: DialFailure, err: string): DialFailure {
+  /** `err`: for people. `tookMs`: see {@link Picker.failed}. Returns the reason. */
+  dialFailedFor(target: Target, reason: DialFailure, err: string, tookMs?: number): DialFailure {
     this.#report({ kind: 'dialFailed', backend: target.name, reason, err });
     this.count(FAILURE_COUNTER[reason], target);
-    if (this.isHome) this.judge(target, reason, err);
+    if (this.isHome) this.judge(target, reason, err, tookMs);
     return reason;
   }
 
@@ -281,8 +281,8 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   }
 
   /** A dial or a flow has failed; this thread picks. */
-  protected judge(target: Target, reason: DialFailure, err: string): void {
-    if (!this.picker.failed(target as Each, reason, this.thread.nowMs)) return;
+  protected judge(target: Target, reason: DialFailure, err: string, tookMs?: number): void {
+    if (!this.picker.failed(target, reason, this.thread.nowMs, tookMs)) return;
     this.#report({ kind: 'ejected', backend: target.name, failures: target.failures, err });
     this.count('ejections', target);
     this.showEjected();

@@ -12,7 +12,8 @@ import { shutdownWrite } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 import { keptTcpClient, keptUdpClient } from '../kept-client.ts';
-import { type KeptClient, KeptDials } from '../kept-dials.ts';
+import { type KeptClient, KeptDials, SEARCHING } from '../kept-dials.ts';
+import { type PortSearch, STILL_SEARCHING } from '../port-walk.ts';
 import { descriptorOf } from './kernel-sockets.ts';
 
 /** Makes endpoints see clients by their own address (docs/adr/0023). */
@@ -54,14 +55,24 @@ export class Keeper {
     );
   }
 
-  /** The descriptor of a socket that must be connected to the endpoint next. Throws an Error that says why not. */
-  open(protocol: ProxiedProtocol, endpoint: Endpoint, client: KeptClient): number {
-    const fd = openUnbound(endpoint.address, protocol, this.#options);
-    const status =
-      protocol === 'TCP'
-        ? this.#dials.connectTcp(fd, endpoint, client, 'later')
-        : this.#dials.connectUdp(fd, endpoint, client, true);
-    if (status < 0) close(fd);
+  /**
+   * The descriptor of a TCP socket that must be connected to the endpoint next. Throws {@link STILL_SEARCHING}, or an
+   * Error that says why not.
+   */
+  openTcp(endpoint: Endpoint, client: KeptClient, search: PortSearch): number {
+    return this.#open('TCP', endpoint, (fd) => this.#dials.connectTcp(fd, endpoint, client, 'later', search));
+  }
+
+  /** The same of a UDP socket. */
+  openUdp(endpoint: Endpoint, client: KeptClient): number {
+    return this.#open('UDP', endpoint, (fd) => this.#dials.connectUdp(fd, endpoint, client, true));
+  }
+
+  #open(protocol: ProxiedProtocol, { address }: Endpoint, begin: (fd: number) => number): number {
+    const fd = openUnbound(address, protocol, this.#options);
+    const status = begin(fd);
+    if (status !== 0) close(fd);
+    if (status === SEARCHING) throw STILL_SEARCHING;
     if (this.#dials.problem !== undefined) throw new Error(this.#dials.problem);
     must('connect', status);
     return fd;

@@ -114,8 +114,9 @@ export class Port extends CorePort {
     }));
   }
 
-  dialFailed(target: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
-    return this.dialFailedFor(target, reason, err.message);
+  /** `tookMs`: see {@link Picker.failed}. */
+  dialFailed(target: Target, err: Error, reason = dialFailureOf(errnoOf(err)), tookMs?: number): DialFailure {
+    return this.dialFailedFor(target, reason, err.message, tookMs);
   }
 
   protected createTarget(endpoint: Endpoint, name: string): Target {

@@ -21,8 +21,7 @@ const RESET_POLL_MS = 10;
  *
  * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream
  * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
- * program ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream: it has
- * received nothing.
+ * program ends a connection, or a client gets no endpoint: a clean end would look like an empty answer.
  *
  * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it
  * reads.
@@ -112,9 +111,8 @@ export class TcpConnection extends Session<Port> implements Dialler {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.#broken ??= `refused-${reason}`;
     this.port.clientRefused(this.#clientName?.address ?? 'unknown', reason);
-    this.#client.destroy();
+    this.cut(`refused-${reason}`);
   }
 
   onFailed({ name }: Target, reason: DialFailure): void {

@@ -13,6 +13,7 @@ import {
 } from '../core/tcp-dial.ts';
 import { errnoOf, LOST_CLIENT } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
+import { newPortSearch, STILL_SEARCHING } from '../port-walk.ts';
 import { connectedToItself, type OpenSocket, type Port } from './port.ts';
 
 /**
@@ -67,7 +68,9 @@ class TcpAttempt implements Attempt<Target> {
   readonly #dial: TcpDial;
   readonly #quietMs: number;
   readonly #isSecond: boolean;
-  readonly #beganMs: number;
+  /** If it keeps the client's address. */
+  readonly #search = newPortSearch();
+  #beganMs = 0;
   #socket: Socket | undefined;
   /** It keeps the client's address and is not answered yet. */
   #isKept = false;
@@ -80,7 +83,6 @@ class TcpAttempt implements Attempt<Target> {
     this.timeoutMs = timeoutMs;
     this.#quietMs = quietMs;
     this.#isSecond = isSecond;
-    this.#beganMs = dial.port.setup.clock.now();
     target.taken();
   }
 
@@ -88,14 +90,19 @@ class TcpAttempt implements Attempt<Target> {
     return this.#dial.port.setup.clock.now() - this.#beganMs;
   }
 
+  /** Begins again, too, where it is still searching for a local port. */
   begin(): undefined {
     const { clock } = this.#dial.port.setup;
+    this.#beganMs = clock.now();
     const { endpoint } = this.target;
     const socket = this.#connect(endpoint);
     this.#socket = socket;
     const rest = this.#keepRest(socket, endpoint);
     const onError = (err: Error): void => {
-      if (WAS_ACCEPTED.has(errnoOf(err))) this.#answered({ socket: undefined, rest });
+      if (err === STILL_SEARCHING) {
+        this.#stopTimers();
+        this.#timer = clock.after(0, () => this.begin());
+      } else if (WAS_ACCEPTED.has(errnoOf(err))) this.#answered({ socket: undefined, rest });
       else this.#fail(err);
     };
     socket.once('error', onError);
@@ -156,7 +163,7 @@ class TcpAttempt implements Attempt<Target> {
   #fail(err: Error, reason?: DialFailure): void {
     // The socket is destroyed first: a connection that is established late must not stay open.
     this.leave();
-    this.#dial.onFailed(this, this.#dial.port.dialFailed(this.target, err, reason));
+    this.#dial.onFailed(this, this.#dial.port.dialFailed(this.target, err, reason, this.tookMs));
   }
 
   #stopTimers(): void {
@@ -169,7 +176,7 @@ class TcpAttempt implements Attempt<Target> {
     const { keeper, openSocket } = port.setup;
     this.#isKept = client !== undefined && canSee(endpoint.address, client.address);
     if (client === undefined || !this.#isKept) return connectTo(endpoint, openSocket);
-    return connectTo(endpoint, keeper && (() => keeper.open('TCP', endpoint, client)));
+    return connectTo(endpoint, keeper && (() => keeper.openTcp(endpoint, client, this.#search)));
   }
 
   #hasLostClient(socket: Socket, endpoint: Endpoint): boolean {

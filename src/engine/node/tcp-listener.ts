@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { toListenError } from '../errors.ts';
 import type { Holding } from '../holdings.ts';
 import type { Port } from './port.ts';
-import { TcpConnection } from './tcp-connection.ts';
+import { reset, TcpConnection } from './tcp-connection.ts';
 import { TCP_OPTIONS } from './tcp-dial.ts';
 
 /** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
@@ -86,7 +86,7 @@ export class TcpListener {
     if (admission.admitsAccepted(holding)) new TcpConnection(client, this.#port);
     else {
       this.#port.limited(client.remoteAddress, 'descriptors');
-      client.destroy();
+      reset(client);
     }
     if (!admission.admits('TCP', holding)) this.#hold();
   }

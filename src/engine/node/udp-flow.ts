@@ -132,7 +132,7 @@ export class UdpFlow extends Session<Port> {
     const kept = this.#kept;
     try {
       if (kept !== undefined && keeper !== undefined) {
-        this.#keptFd = keeper.open('UDP', this.endpoint, kept);
+        this.#keptFd = keeper.openUdp(this.endpoint, kept);
         this.#socket.bind({ fd: this.#keptFd });
       } else if (openSocket !== undefined) {
         this.#socket.bind({ fd: openSocket(address, 'UDP') });

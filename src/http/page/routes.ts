@@ -44,7 +44,10 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
     return { node, parts };
   });
   const answer = (contentType: string, body: HttpResponse['body'], more: Partial<HttpResponse> = {}): HttpResponse => ({
-    ...{ status: 200, contentType, headers: HEADERS, body },
+    status: 200,
+    contentType,
+    headers: HEADERS,
+    body,
     ...more,
   });
   const busy = (text: string) => answer(TEXT, text, { status: 503 });

@@ -190,8 +190,12 @@ function addressAt(bytes: Buffer, [begin, end]: Place): Address {
 function readTuple(bytes: Buffer, begin: number, end: number) {
   const nowhere: Place = [0, 0];
   const tuple = {
-    ...{ protocol: 0, sourcePort: 0, destinationPort: 0, isZoned: false },
-    ...{ source: nowhere, destination: nowhere },
+    protocol: 0,
+    sourcePort: 0,
+    destinationPort: 0,
+    isZoned: false,
+    source: nowhere,
+    destination: nowhere,
   };
   visitAttributes(bytes, begin, end, (part, partBegin, partEnd) => {
     if (part === CTA_TUPLE_ZONE) tuple.isZoned = true;

@@ -94,19 +94,25 @@ function overlap(a: PortRange, b: PortRange, except: ReadonlySet<number> = new S
 interface Claim {
   /** "30080/TCP, the NodePort of shop/web" */
   readonly what: string;
-  readonly addresses: readonly Address[];
+  /** Absent: all of this node. */
+  readonly addresses?: readonly Address[] | undefined;
   readonly port: number;
   readonly protocol: ProxiedProtocol;
   /** What happens when another program listens there. */
   readonly effect: string;
   /** The proxy itself listens there. */
   readonly isOfProxy?: true;
+  /** At one of its own HTTP ports, which is refused. */
+  readonly isHttp?: boolean;
 }
 
-/** All addresses of this node, and those that serve NodePorts. */
-interface NodeAddresses {
+interface PortsOfNode {
+  /** All addresses of this node. */
   readonly all: readonly Address[];
-  readonly nodePorts: readonly Address[];
+  /** Those that serve NodePorts; `undefined`: all. */
+  readonly nodePorts: readonly Address[] | undefined;
+  /** Of the proxy's own HTTP servers. */
+  readonly http: ReadonlySet<number>;
 }
 
 /** Some kube-proxies hold every NodePort open. */
@@ -115,43 +121,54 @@ const SHOWN = 10;
 /** Ports of this node that belong to Services, and at which another program listens. */
 export async function checkNodePorts(
   machine: Pick<Machine, 'listeners' | 'ownersOf' | 'isListening' | 'servingProxy'>,
-  node: NodeAddresses,
+  node: PortsOfNode,
   services: readonly Service[],
 ): Promise<readonly Finding[]> {
   const listeners = machine.listeners();
   const isServed = (await machine.servingProxy()) !== undefined;
-  const claims = services.flatMap((service) => [...claimsOf(service, node)]);
+  const all = services.flatMap((service) => [...claimsOf(service, node, isServed)]);
+  const [own, claims] = [all.filter(({ isHttp }) => isHttp), all.filter(({ isHttp }) => !isHttp)];
+  const refused = own.map(({ what }) =>
+    warn(`${what}, is an HTTP port of the proxy's own, so the Service is not served there`, 'choose another port'),
+  );
   const clashes = claims.filter(({ addresses, port, protocol, isOfProxy }) => {
     // The cheap test first: thousands of Services and addresses, but few listeners.
     if (!listeners.has(`${port}/${protocol}`) || (isOfProxy && isServed)) return false;
-    return addresses.some((address) => machine.isListening(address, port, protocol));
+    return addresses === undefined || addresses.some((address) => machine.isListening(address, port, protocol));
   });
   if (clashes.length === 0) {
-    return claims.length === 0 ? [] : [ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
+    return claims.length === 0
+      ? refused
+      : [...refused, ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
   }
   const portOf = ({ port, protocol }: Claim): SocketPort => `${port}/${protocol}`;
   const shown = clashes.slice(0, SHOWN);
   const owners = machine.ownersOf(new Set(shown.map(portOf)));
-  const findings = shown.map((claim) => {
+  const programs = shown.map((claim) => {
     const owner = owners.get(portOf(claim)) ?? 'a program';
     return warn(`${owner} listens at ${claim.what}: ${claim.effect}`, 'give one of the two another port');
   });
+  const findings = [...refused, ...programs];
   const more = clashes.length - SHOWN;
   if (more <= 0) return findings;
   return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'resolve these first')];
 }
 
-function* claimsOf(service: Service, node: NodeAddresses): Generator<Claim> {
-  const { key, ports, externalIPs, loadBalancerIPs, healthCheckNodePort } = service;
+function* claimsOf(service: Service, node: PortsOfNode, isServed: boolean): Generator<Claim> {
+  const { key, ports, clusterIPs, externalIPs, loadBalancerIPs, healthCheckNodePort } = service;
   const taken = 'the rules take its packets, so its clients get the Service instead';
   const kept = 'it keeps its clients, and the Service is not served there';
+  // As KnownAddresses.programRefusal decides.
+  const keptOrHeld = isServed ? `${kept}, unless the Service had the port first` : kept;
   for (const { port, nodePort, protocol } of ports) {
     if (protocol === 'SCTP') continue;
     if (nodePort !== 0) {
       const what = `${nodePort}/${protocol}, the NodePort of ${key}`;
-      yield { what, addresses: node.nodePorts, port: nodePort, protocol, effect: taken };
+      const isHttp = protocol === 'TCP' && node.http.has(nodePort);
+      yield { what, addresses: node.nodePorts, port: nodePort, protocol, effect: keptOrHeld, isHttp };
     }
     for (const [kind, addresses, effect] of [
+      ['the cluster IP', clusterIPs, keptOrHeld],
       ['a load balancer IP', loadBalancerIPs, taken],
       ['an external IP', externalIPs, kept],
     ] as const) {

@@ -100,8 +100,11 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
     const names = candidates.map((each) => each.name).join(', ');
     throw new UsageError(`${JSON.stringify(name)} has several ports; name one of them: ${names}`);
   }
-  const { port, protocol, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = service;
+  const { port, protocol, nodePort, clusterIPs, externalIPs, loadBalancerIPs, reason } = service;
   const [address] = [...clusterIPs, ...externalIPs, ...loadBalancerIPs];
+  if (address === undefined && nodePort === 0) {
+    throw new UsageError(`${JSON.stringify(name)} is served nowhere${reason === undefined ? '' : `: ${reason}`}`);
+  }
   if (address === undefined) {
     throw new UsageError(
       `${JSON.stringify(name)} has no cluster IP; name an address of this node: ADDRESS:${nodePort}`,

@@ -18,10 +18,7 @@ export const FLAG_OPTIONS: OptionTable = Object.fromEntries([
   ...Object.entries<Flag<unknown>>(FLAGS).map(([name, flag]): [string, Options] => {
     const { group, describe, choices, isSwitch } = flag;
     const defaultDescription = flag.fallbackText ?? flag.fallback[0];
-    return [
-      name,
-      { ...{ group, describe, defaultDescription }, ...(choices && { choices }), ...valueOptions(isSwitch) },
-    ];
+    return [name, { group, describe, defaultDescription, ...(choices && { choices }), ...valueOptions(isSwitch) }];
   }),
   ...Object.entries<AcceptedSetting<unknown>>(ACCEPTED_FLAGS).map(([name, { isSwitch }]): [string, Options] => {
     return [name, { hidden: true, ...valueOptions(isSwitch) }];

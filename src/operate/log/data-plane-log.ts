@@ -154,7 +154,11 @@ export class DataPlaneLog implements DataPlaneObserver {
     }
     this.#log[level](message, fields);
     const group: Group = {
-      ...{ level, message, keys, latest: fields, suppressed: 0 },
+      level,
+      message,
+      keys,
+      latest: fields,
+      suppressed: 0,
       told: new Set(),
       services: new Set([svc]),
       backends: new Set(backend === undefined ? [] : [backend]),

@@ -154,7 +154,10 @@ const { printf } = winston.format;
 const JSON_LINES = printf((info) => {
   const { level, message, fields, at } = info as unknown as Entry;
   const record: Record<string, unknown> = {
-    ...{ ts: rfc3339(at), level: severityOf(level), v: verbosityOf(level), msg: message },
+    ts: rfc3339(at),
+    level: severityOf(level),
+    v: verbosityOf(level),
+    msg: message,
   };
   // A field never replaces a key of ours.
   for (const [key, value] of Object.entries(fields)) record[Object.hasOwn(record, key) ? `${key}_` : key] = value;

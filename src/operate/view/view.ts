@@ -27,6 +27,8 @@ import type {
   Traffic,
   View,
 } from '../../model/view.ts';
+import type { PortalConflict } from '../../rules/rule-set.ts';
+import { claimName } from '../../rules/service-rules.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
@@ -40,6 +42,8 @@ interface CarriedPorts {
   carried(name: ServicePortName): CarriedPort | undefined;
   /** Why no endpoint of its own set may serve. */
   whyEmpty(name: ServicePortName): string | undefined;
+  /** What it claims and another Service port has. */
+  conflictsOf(name: ServicePortName): readonly PortalConflict[];
 }
 
 export interface ViewSources {
@@ -126,9 +130,22 @@ export class RunningView implements View {
     const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
     const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
     const { affinity, options } = servicePort;
+    const conflicts = pipeline?.conflictsOf(name) ?? [];
+    const isLost = (to: { readonly address?: Address; readonly port: number }) =>
+      conflicts.some(({ what }) => what === claimName(to, protocol));
+    const served = (addresses: readonly Address[]) =>
+      conflicts.length === 0 ? addresses : addresses.filter((address) => !isLost({ address, port: number }));
     return {
-      ...{ name, ...partsOf(name), family: ofFamily, protocol, port: number, nodePort },
-      ...{ clusterIPs, externalIPs, loadBalancerIPs, affinity },
+      name,
+      ...partsOf(name),
+      family: ofFamily,
+      protocol,
+      port: number,
+      nodePort: isLost({ port: nodePort }) ? 0 : nodePort,
+      clusterIPs: served(clusterIPs),
+      externalIPs: served(externalIPs),
+      loadBalancerIPs: served(loadBalancerIPs),
+      affinity,
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
@@ -137,8 +154,10 @@ export class RunningView implements View {
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
+        conflict: conflicts[0],
       }),
-      ...{ counters, listeners },
+      counters,
+      listeners,
       ...(rates && { rates }),
     };
   }
@@ -223,10 +242,11 @@ interface Facts {
   readonly ejected: number;
   readonly isDrained: boolean;
   readonly whyEmpty: () => string | undefined;
+  readonly conflict: PortalConflict | undefined;
 }
 
 function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
-  const { notOpen, trouble, ejected, isDrained, whyEmpty } = facts;
+  const { notOpen, trouble, ejected, isDrained, whyEmpty, conflict } = facts;
   if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
   const verdict = verdictOf(own);
   if (verdict === 'drop') {
@@ -234,6 +254,9 @@ function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'r
   }
   if (verdict === 'reject') {
     return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
+  }
+  if (conflict !== undefined) {
+    return { state: 'degraded', reason: `it goes without ${conflict.what}, which ${conflict.holder} has` };
   }
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
   if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
 import { type Address, parseAddress, parseCidr } from '../../../src/model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../../src/model/client-address.ts';
@@ -358,6 +358,50 @@ export function clientAddressTests(makeRig: RigFactory): void {
     assert.equal((await agent.call('finish', { connection: broken.connection })).how, 'ECONNRESET');
     await pods.server.agent.call('listenTcp', { port: PORT, mode: 'echo', name: '', host: '::' });
     await pods.server.agent.call('listenUdp', { port: PORT, mode: 'udp-echo', name: '', host: '::' });
+  });
+
+  test('a half-closed connection whose end was sent twice gets its answer while connection tracking remembers it', async (t) => {
+    const held: Socket[] = [];
+    const server = createServer({ allowHalfOpen: true }, (socket) => held.push(socket.resume().on('error', () => {})));
+    t.after(() => server.close());
+    await once(server.listen({ host: BRIDGE.IPv4, port: 0 }), 'listening');
+    const { port: serverPort } = server.address() as AddressInfo;
+    const { port } = await Kept.serve(await makeRig(t), [endpointAt(BRIDGE.IPv4, serverPort)]);
+    const { agent } = pods.client;
+    const { connection } = await agent.call('open', { host: BRIDGE.IPv4, port });
+    await agent.call('write', { connection, text: 'hello' });
+    await waitFor('the question', () => held[0]?.bytesRead === 5);
+    // Before connection tracking sees them, as if they were lost.
+    const acknowledgements = `OUTPUT -p tcp --sport ${serverPort} --tcp-flags ALL ACK -j DROP`.split(' ');
+    execFileSync('iptables', ['-w', '-t', 'raw', '-A', ...acknowledgements]);
+    await agent.call('end', { connection });
+    await waitFor('the end', () => held[0]?.readableEnded);
+    await waitFor('the second end', () => keptEntries(`dport=${serverPort}`).some((each) => each.includes('LAST_ACK')));
+    execFileSync('iptables', ['-w', '-t', 'raw', '-D', ...acknowledgements]);
+    // Or forgets it: see `shortTimeWait`.
+    await waitFor('its taking the connection for closed', () =>
+      keptEntries(`dport=${serverPort}`).some((each) => each.includes('TIME_WAIT')),
+    );
+    held[0]?.end('answer');
+    const { text } = await agent.call('finish', { connection });
+    assert.equal(text, 'answer');
+  });
+
+  test('while one local port is free towards an endpoint, it is found', async (t) => {
+    const [first, last] = [61_500, 61_799];
+    narrowPorts(t, first, last);
+    const { port } = await Kept.serve(await makeRig(t), [endpoint(pods.server)]);
+    // Some engines use the upper half alone.
+    const free = port === last ? last - 1 : last;
+    // Another program has all others.
+    for (let localPort = first; localPort <= last; localPort++) {
+      if (localPort === port || localPort === free) continue;
+      const socket = connect({ host: pods.server.IPv4, port: PORT, localPort });
+      t.after(() => socket.resetAndDestroy());
+      await once(socket, 'connect');
+    }
+    const { localPort } = await connected(pods.client, BRIDGE.IPv4, port);
+    assert.ok((await seenBy(pods.server)).includes(named(pods.client, 'IPv4', localPort)));
   });
 
   test('without a local port the dial fails, and no endpoint sees the node', async (t) => {

@@ -4,7 +4,7 @@ import type { ConnectionEntry, ConnectionLogSink, Ending } from '../../../src/mo
 import type { DataPlaneOptions, DialFailure } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
-import { connectTcp, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { connectTcp, refusal, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, endpointAt, type Rig, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, drop, UNREACHABLE } from './network.ts';
@@ -173,16 +173,16 @@ export function connectionLogTests(makeRig: RigFactory): void {
   test('the entry of a client that no endpoint answered has every try, or how many there were', async (t) => {
     const { rig, entries } = await logged(t);
     const none = await rig.open('TCP', []);
-    await (await connectTcp(none.port)).finished();
+    await refusal(none.port);
     await entries.has(1);
     const refusing = refusingEndpoint(t);
     const some = await rig.open('TCP', [refusing, endpointAt(UNREACHABLE, 80)]);
-    await (await connectTcp(some.port)).finished();
+    await refusal(some.port);
     await entries.has(2);
     // Nothing listens there: the port is bound at another address.
     const dead = Array.from({ length: 20 }, (_, i) => endpointAt(`127.9.9.${i + 1}`, refusing.port));
     const many = await rig.open('TCP', dead);
-    await (await connectTcp(many.port)).finished();
+    await refusal(many.port);
     const [first, second, third] = await entries.has(3);
     assert.deepEqual([first?.ending, first?.backend], ['refused-no-endpoints', undefined]);
     assert.deepEqual([second?.ending, second?.backend], ['refused-exhausted', undefined]);

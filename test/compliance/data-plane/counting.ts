@@ -4,7 +4,7 @@ import { COUNTERS, type Counters, type ListenerStats } from '../../../src/model/
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
-import { connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
+import { connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type RigFactory } from './harness.ts';
 
@@ -130,7 +130,7 @@ export function countingTests(makeRig: RigFactory): void {
     const rig = await makeRig(t);
     const [one, two] = [await rig.open('TCP', []), await rig.open('TCP', [])];
     const before = rig.plane.statsOf(one.name);
-    await (await connectTcp(one.port)).finished();
+    await refusal(one.port);
     assert.deepEqual([rig.counters(one.name).noEndpoints, rig.counters(two.name).noEndpoints], [1, 0]);
     assert.deepEqual(before?.counters, NOTHING, 'stats() gives a copy');
     await rig.plane.close(one.name);

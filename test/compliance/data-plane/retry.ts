@@ -6,7 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
-import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
+import { ask, connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
 import { backends, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, narrowPorts, UNREACHABLE } from './network.ts';
 
@@ -104,14 +104,11 @@ export function retryTests(makeRig: RigFactory): void {
     [2, 4],
     [6, 6],
   ] as const) {
-    test(`with ${count} dead endpoints there are ${tries} tries, and then the client is closed`, async (t) => {
+    test(`with ${count} dead endpoints there are ${tries} tries, and then the client is reset`, async (t) => {
       const rig = await makeRig(t);
       const dead = Array.from({ length: count }, () => refusingEndpoint(t));
       const { name, port } = await rig.open('TCP', dead);
-      const client = await connectTcp(port);
-      await client.finished();
-      client.end();
-      assert.equal(client.receivedBytes, 0);
+      assert.equal(await refusal(port), 'ECONNRESET');
       const tried = (await rig.reported('dialFailed', tries)).map(({ backend }) => backend);
       assert.equal(new Set(tried.slice(0, count)).size, count, 'each once before any comes again');
       assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
@@ -124,13 +121,23 @@ export function retryTests(makeRig: RigFactory): void {
     });
   }
 
-  test('without endpoints the client is closed at once, until there are some', async (t) => {
+  test('a client that gets no endpoint is always reset, whether it has sent something or not', async (t) => {
+    const rig = await makeRig(t);
+    const none = await rig.open('TCP', []);
+    const dead = await rig.open('TCP', [refusingEndpoint(t)]);
+    const away = await rig.open('TCP', [endpointAt(UNREACHABLE, 80)]);
+    const silent = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80)]);
+    const times = (count: number, port: number) =>
+      Array.from({ length: count }, (_, i) => refusal(port, i % 2 === 0 ? '' : 'hello'));
+    const ends = [none, dead, away].flatMap(({ port }) => times(20, port));
+    const endings = await Promise.all([...ends, ...times(2, silent.port)]);
+    assert.deepEqual(new Set(endings), new Set(['ECONNRESET']));
+  });
+
+  test('without endpoints the client is reset at once, until there are some', async (t) => {
     const rig = await makeRig(t);
     const { name, port } = await rig.open('TCP', []);
-    const client = await connectTcp(port);
-    client.send('hello?');
-    await client.finished();
-    client.end();
+    assert.equal(await refusal(port, 'hello?'), 'ECONNRESET');
     assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
     assert.equal(rig.counters(name).noEndpoints, 1);
     await waitFor('the connection to be over', () => rig.counters(name).active === 0);

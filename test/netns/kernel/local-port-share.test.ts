@@ -70,3 +70,46 @@ describe(`local ports of several namespaces, with iptables-${FLAVOUR}`, () => {
     await isServed('a large new Service has ports of two that have gone', other, 150);
   });
 });
+
+describe(`local ports that an administrator reserves, with iptables-${FLAVOUR}`, () => {
+  const environment = testEnvironment('fresh');
+  const names = Array.from({ length: 10 }, (_, i) => `p${i}`);
+  const ports = names.map((name, i) => ({ name, port: 1_000 + i, target: TCP.name }));
+
+  const set = (name: string, value: string) =>
+    environment.topology.node.output(['sh', '-c', `echo '${value}' > /proc/sys/net/ipv4/${name}`]);
+  const localPorts = () => Promise.all(names.map((name) => environment.localPort(`test/web:${name}`)));
+  const isServed = async (host: string) => {
+    for (const { port } of ports) {
+      assert.deepEqual((await environment.client.call('requests', { host, port, count: 1 })).failures, {});
+    }
+  };
+
+  test('are not taken, and a Service port that has one leaves it at the next start', async () => {
+    // Every other one, with room for what else connects from this node.
+    const reserved = Array.from({ length: 500 }, (_, i) => 40_000 + 2 * i);
+    await set('ip_local_port_range', '40000 40999');
+    await set('ip_local_reserved_ports', reserved.join());
+    await environment.startProxy();
+    const { host } = await environment.serve({ name: 'web', ports });
+    const before = await localPorts();
+    for (const port of before) assert.ok(port % 2 === 1, `${port} is reserved`);
+
+    await environment.proxy.stop();
+    const [moved, ...others] = before;
+    await set('ip_local_reserved_ports', [...reserved, moved].join());
+    await environment.startProxy();
+    await environment.waitForRules(host, ports.length);
+    const [next, ...kept] = await localPorts();
+    assert.notEqual(next, moved);
+    assert.ok(next !== undefined && next % 2 === 1, `${next} is reserved`);
+    assert.deepEqual(kept, others, 'the others keep theirs');
+    await isServed(host);
+  });
+
+  test('are taken from --proxy-port-range, which is for the proxy', async () => {
+    await set('ip_local_reserved_ports', '40100-40129');
+    await environment.startProxy({ args: ['--proxy-port-range', '40100-40129'] });
+    await isServed((await environment.serve({ name: 'web', ports })).host);
+  });
+});

@@ -100,7 +100,10 @@ describe('local ports', () => {
 
 describe('ports of Services on this node', () => {
   /** Programs listen at 192.168.50.10, at the ports 30080 to 30099 and 80 of TCP. */
-  const check = async (services: readonly Service[], { nodePorts = [NODE], isServed = false } = {}) => {
+  const check = async (
+    services: readonly Service[],
+    { nodePorts = [NODE], isServed = false, http = [] as number[] } = {},
+  ) => {
     const taken: SocketPort[] = ['80/TCP', ...Array.from({ length: 20 }, (_, i): SocketPort => `${30_080 + i}/TCP`)];
     const machine = fakeMachine({
       isListening: (at, port, protocol) => {
@@ -112,19 +115,32 @@ describe('ports of Services on this node', () => {
       ownersOf: (ports) => new Map(ports.has('30080/TCP') ? [['30080/TCP', 'nginx (7)']] : []),
       servingProxy: async () => (isServed ? { pid: 7, uid: 0 } : undefined),
     });
-    return linesOf(await checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts }, services));
+    return linesOf(
+      await checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts, http: new Set(http) }, services),
+    );
   };
   const FINE = 'ok: no other program listens at 1 port of Services';
 
-  test('a NodePort takes the clients of a program that listens there', async () => {
+  test('a program that listens at a NodePort keeps its clients', async () => {
     assert.deepEqual(await check([service('shop/web', ports(30_080))]), [
-      'warn: nginx (7) listens at 30080/TCP, the NodePort of shop/web: the rules take its packets, so its clients ' +
-        'get the Service instead → give one of the two another port',
+      'warn: nginx (7) listens at 30080/TCP, the NodePort of shop/web: it keeps its clients, and the Service is not ' +
+        'served there → give one of the two another port',
     ]);
+    const [held] = await check([service('shop/web', ports(30_080))], { isServed: true });
+    assert.match(held!, /not served there, unless the Service had the port first → /);
     assert.deepEqual(await check([service('shop/web', ports(30_070))]), [FINE]);
     const elsewhere = { nodePorts: [address('127.0.0.1')] };
     assert.deepEqual(await check([service('shop/web', ports(30_080))], elsewhere), [FINE]);
     assert.deepEqual(await check([service('shop/web', ports(0))]), []);
+  });
+
+  test("a NodePort that is an HTTP port of the proxy's own is not served, whether the proxy runs or not", async () => {
+    for (const isServed of [false, true]) {
+      assert.deepEqual(await check([service('shop/web', ports(30_080))], { http: [30_080], isServed }), [
+        "warn: 30080/TCP, the NodePort of shop/web, is an HTTP port of the proxy's own, so the Service is not served " +
+          'there → choose another port',
+      ]);
+    }
   });
 
   test('health check node ports are for the proxy, which may hold them already', async () => {
@@ -140,6 +156,8 @@ describe('ports of Services on this node', () => {
     const addresses = [address('192.0.2.1'), NODE];
     const [balanced] = await check([service('shop/web', { ...ports(0), loadBalancerIPs: addresses })]);
     assert.match(balanced!, /at 80\/TCP of 192\.168\.50\.10, a load balancer IP of shop\/web: the rules take/);
+    const [own] = await check([service('shop/web', { ...ports(0), clusterIPs: addresses })]);
+    assert.match(own!, /at 80\/TCP of 192\.168\.50\.10, the cluster IP of shop\/web: it keeps its clients/);
     const [external] = await check([service('shop/web', { ...ports(0), externalIPs: addresses })]);
     assert.match(external!, /at 80\/TCP of 192\.168\.50\.10, an external IP of shop\/web: it keeps its clients/);
   });

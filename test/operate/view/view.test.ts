@@ -8,6 +8,7 @@ import type { Rates } from '../../../src/model/view.ts';
 import type { DialError } from '../../../src/operate/log/dial-errors.ts';
 import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
+import type { PortalConflict } from '../../../src/rules/rule-set.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { address as ip, servicePort as servicePortOf } from '../../rules/fixtures.ts';
 
@@ -31,6 +32,7 @@ function setUp() {
   const errors = new Map<string, DialError>();
   const unsampled = new Set<ListenerId>();
   const reasons = new Map<ServicePortName, string>();
+  const conflicts: PortalConflict[] = [];
   const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
@@ -38,6 +40,7 @@ function setUp() {
         names: () => carried[family].keys(),
         carried: (name: ServicePortName) => carried[family].get(name),
         whyEmpty: (name: ServicePortName) => reasons.get(name),
+        conflictsOf: (name: ServicePortName) => conflicts.filter(({ owner }) => owner === name),
       })),
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
     sampler: {
@@ -82,7 +85,7 @@ function setUp() {
     }
   };
   const views = (filter = {}) => [...view.services(filter)];
-  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons };
+  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons, conflicts };
 }
 
 test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
@@ -239,6 +242,17 @@ test('states', async (t) => {
     carry(servicePort('a/b', { local }));
     troubles.set(listenerId('a/b', 'IPv4', 'own'), RETRIED).set(listenerId('a/b', 'IPv4', 'local'), TURNED_AWAY);
     assert.equal(views()[0]?.reason, TURNED_AWAY.reason);
+  });
+  await t.test('goes without addresses that another has', () => {
+    const { carry, views, conflicts } = setUp();
+    const clusterIPs = [ip('10.96.0.1'), ip('10.96.0.2')];
+    carry(servicePort('a/b', { clusterIPs, externalIPs: [ip('192.0.2.1')], nodePort: 30_080 }));
+    for (const what of ['10.96.0.1:80/TCP', '192.0.2.1:81/TCP', 'NodePort 30080/TCP']) {
+      conflicts.push({ owner: 'a/b', holder: 'z/z', what });
+    }
+    const [view] = views();
+    assert.deepEqual([view?.clusterIPs, view?.externalIPs, view?.nodePort], [['10.96.0.2'], ['192.0.2.1'], 0]);
+    assert.deepEqual([view?.state, view?.reason], ['degraded', 'it goes without 10.96.0.1:80/TCP, which z/z has']);
   });
   await t.test('has no listener yet', () => {
     const { carry, views } = setUp();

@@ -2,7 +2,7 @@ import type { DialFailure } from '../../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
-import type { PickerRecord } from '../../../services/picker.ts';
+import { dialTimeoutMs, type PickerRecord } from '../../../services/picker.ts';
 import type { PoolChange } from '../../../services/pool.ts';
 import { describeErrno, errnoName } from '../../../sys/sys-error.ts';
 import { Port as CorePort, type PortEvent } from '../../core/port.ts';
@@ -89,8 +89,9 @@ export class Port extends CorePort<Target, CountedBackends> {
     this.showEjected();
   }
 
-  dialFailed(target: Target, errno: number): DialFailure {
-    return this.dialFailedFor(target, dialFailureOf(errnoName(errno)), describeErrno(errno));
+  /** `tookMs`: see {@link Picker.failed}. */
+  dialFailed(target: Target, errno: number, tookMs?: number): DialFailure {
+    return this.dialFailedFor(target, dialFailureOf(errnoName(errno)), describeErrno(errno), tookMs);
   }
 
   /** The dial did not even begin, for a reason that lies in this node. */
@@ -98,13 +99,14 @@ export class Port extends CorePort<Target, CountedBackends> {
     return this.dialFailedFor(target, 'other', err);
   }
 
-  dialTimedOut(target: Target, timeoutMs: number): void {
-    this.dialFailedFor(target, 'timeout', `no answer within ${timeoutMs} ms`);
+  dialTimedOut(target: Target, timeoutMs: number, tookMs: number): void {
+    this.dialFailedFor(target, 'timeout', `no answer within ${timeoutMs} ms`, tookMs);
   }
 
   /** Another worker has dialled, and has counted and reported the failure. */
   failedElsewhere(target: Target, reason: DialFailure): void {
-    this.judge(target, reason, FAILURE_TEXT[reason]);
+    // It dials the first endpoint of a client. The messages there and back may take as long again.
+    this.judge(target, reason, FAILURE_TEXT[reason], reason === 'timeout' ? 2 * dialTimeoutMs(0) : undefined);
   }
 
   /** The same for a flow. */

@@ -14,7 +14,8 @@ import {
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
 import type { Attempt, Attempting, AttemptTerms } from '../../core/tcp-dial.ts';
 import { LOST_CLIENT } from '../../errors.ts';
-import type { KeptClient } from '../../kept-dials.ts';
+import { type KeptClient, SEARCHING } from '../../kept-dials.ts';
+import { newPortSearch, type PortSearch } from '../../port-walk.ts';
 import { Deadline } from './deadlines.ts';
 import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
@@ -56,6 +57,8 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   /** Why it could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
   #isOver = false;
+  /** If it keeps the client's address. */
+  #search: PortSearch | undefined;
 
   constructor(owner: Dial, target: Target, { timeoutMs, quietMs, isSecond = false }: AttemptTerms) {
     super();
@@ -90,11 +93,16 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
     }
     this.#beganMs = loop.clock.now();
     const status = fd < 0 ? fd : this.#connect(fd, parked >= 0);
+    if (status === SEARCHING) {
+      loop.close(fd);
+      loop.inNextTurn(this);
+      return undefined;
+    }
     this.fd = fd;
     if (hasFailed(status)) {
       this.leave();
       return this.#problem === undefined
-        ? this.#port.dialFailed(target, -status)
+        ? this.#port.dialFailed(target, -status, this.tookMs)
         : this.#port.dialPrevented(target, this.#problem);
     }
     if (status === CONNECTED) this.#answered(0, false);
@@ -103,6 +111,11 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   }
 
   onDescriptor(): void {
+    this.run();
+  }
+
+  /** Goes on where {@link begin} has left off. */
+  run(): void {
     if (this.#isOver) return;
     const reason = this.begin();
     if (reason !== undefined) this.#owner.onFailed(this, reason);
@@ -131,7 +144,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
     const { client } = this.#owner;
     if (client !== undefined) client.needsNewPort = true;
     this.leave();
-    this.#port.dialTimedOut(this.target, this.timeoutMs);
+    this.#port.dialTimedOut(this.target, this.timeoutMs, this.tookMs);
     this.#owner.onFailed(this, 'timeout');
   }
 
@@ -205,7 +218,8 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
     this.#problem = undefined;
     if (client === undefined) return connect(fd, address);
     const { keptDials } = this.#port.worker;
-    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new');
+    this.#search ??= newPortSearch();
+    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new', this.#search);
     this.#problem = keptDials.problem;
     this.#isKept = !hasFailed(begun);
     return begun;
@@ -224,7 +238,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   #fail(errno: number): void {
     // Closed first: a connection that is established late must not stay open.
     this.leave();
-    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno));
+    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno, this.tookMs));
   }
 
   #lost(): void {

@@ -34,7 +34,7 @@ const MIN_AGE_TO_PASS_MS = 100;
  *
  * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream
  * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
- * program ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream.
+ * program ends a connection, or a client gets no endpoint: a clean end would look like an empty answer.
  */
 export class TcpConnection extends Session implements SideOwner {
   target: Target | undefined;
@@ -204,7 +204,7 @@ export class TcpConnection extends Session implements SideOwner {
       return;
     }
     this.port.clientRefused((this.#clientName as Endpoint).address, reason);
-    this.#end(`refused-${reason}`);
+    this.cut(`refused-${reason}`);
   }
 
   onFailed({ name }: Target, reason: DialFailure): void {

@@ -161,7 +161,9 @@ function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'tr
   const nodePorts = isExternal && nodePort !== 0 ? [{ address: EVERY_ADDRESS[family], port: nodePort }] : [];
   const external = isExternal ? [...externalIPs, ...loadBalancerIPs] : [];
   const withPort = (address: string) => ({ address, port });
-  return [...internal.map(withPort), ...nodePorts, ...external.map(withPort)].map(endpointName);
+  const all = [...internal.map(withPort), ...nodePorts, ...external.map(withPort)].map(endpointName);
+  // Its real servers must not seem to be those of the line above.
+  return all.length > 0 ? all : ['-'];
 }
 
 /** Its only clients are the node's own programs. */

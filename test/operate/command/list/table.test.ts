@@ -107,6 +107,11 @@ describe('the list of Services', () => {
     assert.match(serviceLines(view, options)[0] ?? '', /^TCP {2}\[::\]:30080 rr /);
   });
 
+  test('shows a dash for a Service that has no address, so that its endpoints are not those of the one above', () => {
+    const view: ServiceView = { ...web, clusterIPs: [], loadBalancerIPs: [], externalIPs: [], nodePort: 0 };
+    assert.match(serviceLines(view, options)[0] ?? '', /^TCP {2}- rr /);
+  });
+
   test('names each address at the endpoints that it goes to', () => {
     const listeners = [
       listener({ traffic: ['internal', 'node'], endpoints: [endpoint('10.244.0.1'), endpoint('10.244.9.9')] }),

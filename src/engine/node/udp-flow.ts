@@ -161,13 +161,18 @@ export class UdpFlow implements Session {
     this.#receivedBytes += datagram.length;
     this.#port.counters.receivedBytes += datagram.length;
     this.#keep(datagram);
-    this.resend(datagram);
+    this.#give(datagram, this.#port.setup.clock.now());
   }
 
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
+    this.#give(datagram, undefined);
+  }
+
+  /** `sentMs`: when the client's next datagram came. */
+  #give(datagram: Uint8Array, sentMs: number | undefined): void {
     this.target.counters.receivedBytes += datagram.length;
-    if (this.#waiting === undefined) this.#transmit(datagram);
+    if (this.#waiting === undefined) this.#transmit(datagram, sentMs);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
     else this.#port.counters.limited++;
   }
@@ -260,7 +265,7 @@ export class UdpFlow implements Session {
     this.#replay?.keep(datagram);
   }
 
-  #transmit(datagram: Uint8Array): void {
+  #transmit(datagram: Uint8Array, sentMs?: number): void {
     if (this.hasEnded) return;
     if (!hasRoomToSend(this.#socket)) {
       this.#port.counters.limited++;
@@ -268,6 +273,7 @@ export class UdpFlow implements Session {
     }
     this.#socket.send(datagram, (err) => {
       if (err !== null) this.#fail(err);
+      else if (sentMs !== undefined) this.#replay?.wasSent(sentMs);
     });
   }
 

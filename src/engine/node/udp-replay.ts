@@ -41,9 +41,12 @@ export class UdpReplay extends Replay<UdpFlow> {
     else this.#asking.port.counters.notKept++;
   }
 
+  protected get nowMs(): number {
+    return this.#asking.port.setup.clock.now();
+  }
+
   protected pick(): Pick {
-    const { picker, setup } = this.#asking.port;
-    return picker.pick(this.remote.address, setup.clock.now());
+    return this.#asking.port.picker.pick(this.remote.address, this.nowMs);
   }
 
   protected ask(): UdpFlow | undefined {

@@ -8,6 +8,9 @@ import { UNREACHABLE } from './network.ts';
 
 const REPLAY_MS = 100;
 
+/** No refusal takes longer, see src/engine/replay.ts. */
+const ROUND_TRIP_MS = 100;
+
 /** Backends that refuse. */
 function refusing(t: TestContext, count: number): Promise<UdpBackend[]> {
   return Promise.all(
@@ -96,6 +99,28 @@ export function udpReplayTests(makeRig: RigFactory): void {
       return client.texts.includes('staying');
     });
     assert.ok(!staying.texts.includes('second') && !staying.texts.includes('first'), `${staying.texts}`);
+  });
+
+  test('datagrams that arrived are not sent again when the endpoint refuses a later one', async (t) => {
+    const rig = await makeRig(t);
+    const [leaving, staying] = [await UdpBackend.start(t), await UdpBackend.start(t)];
+    const { name, port } = await rig.open('UDP', endpointsOf([leaving]));
+    const client = await UdpClient.connect(t, port);
+    for (const text of ['one', 'two', 'three']) {
+      client.send(text);
+      await waitFor(text, () => leaving.texts.includes(text));
+    }
+    await sleep(2 * ROUND_TRIP_MS);
+    await rig.update(name, backends(endpointsOf([leaving, staying])));
+    await leaving.stop();
+    for (let i = 0; staying.arrivals.length === 0; i++) {
+      client.send(`later ${i}`);
+      await sleep(10);
+    }
+    assert.deepEqual(
+      staying.texts.filter((text) => !text.startsWith('later')),
+      [],
+    );
   });
 
   test('when all endpoints refuse, the client is refused, and its next datagram tries again', async (t) => {

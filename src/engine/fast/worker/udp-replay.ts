@@ -35,6 +35,7 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   /** The flow has sent `count` datagrams from `first` on. */
   keep(inbox: DatagramInbox, first: number, count: number): void {
+    this.wasSent(this.nowMs);
     for (let i = first; i < first + count && this.hasRoom; i++) {
       if (this.tryReserve(inbox.bytes(i))) this.add(inbox.copy(i));
       else this.#asking.port.count('notKept');
@@ -43,14 +44,18 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   /** The flow has sent this one. */
   keepCopy(datagram: Uint8Array): void {
+    this.wasSent(this.nowMs);
     if (!this.hasRoom) return;
     if (this.tryReserve(datagram.length)) this.add(datagram);
     else this.#asking.port.count('notKept');
   }
 
+  protected get nowMs(): number {
+    return this.#asking.port.worker.loop.nowMs;
+  }
+
   protected pick(): Pick {
-    const { worker, endpoints } = this.#asking.port;
-    return endpoints.picker.pick(this.client, worker.loop.nowMs);
+    return this.#asking.port.endpoints.picker.pick(this.client, this.nowMs);
   }
 
   protected ask(): UdpFlow | undefined {
@@ -63,7 +68,7 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   protected wait(ms: number): void {
     const { loop } = this.#asking.port.worker;
-    loop.deadlines.after(ms).start(this.#silence, loop.nowMs);
+    loop.deadlines.after(ms).start(this.#silence, this.nowMs);
   }
 
   protected stopWaiting(): void {

@@ -47,6 +47,8 @@ interface AskedFlow {
 export abstract class Replay<Flow extends AskedFlow> {
   /** The client has another flow by now. */
   hasRetired = false;
+  /** An endpoint has stayed silent: its answer may only be late. */
+  mayBeAnswered = false;
   readonly #kept: KeptBytes;
   readonly #port: ReplayingPort;
   /** In the order in which they came. Nobody may change their bytes. */
@@ -167,9 +169,12 @@ export abstract class Replay<Flow extends AskedFlow> {
     if (flow === this.#flow) this.#end();
   }
 
-  /** The flow has ended, and its endpoint will not answer. */
-  endedInVain(flow: Flow): void {
-    if (flow === this.#flow) this.#askNext(flow.hasRetired);
+  /** The flow has ended, and its endpoint will not answer. False when there is nothing to ask another one. */
+  endedInVain(flow: Flow): boolean {
+    if (flow !== this.#flow) return false;
+    const isKept = this.#datagrams.length > 0;
+    this.#askNext(flow.hasRetired);
+    return isKept;
   }
 
   /** For what {@link wait} began. */
@@ -179,7 +184,7 @@ export abstract class Replay<Flow extends AskedFlow> {
       this.#end();
       return;
     }
-    // Its answer may only be late.
+    this.mayBeAnswered = true;
     const { hasRetired } = flow;
     this.retire(flow);
     this.#askNext(hasRetired);

@@ -312,6 +312,8 @@ export class UdpFlow implements Session {
     }
     // The client's next datagram must not be pinned to it.
     this.#port.picker.forget(this.#client.address, this.target.member);
-    replay?.endedInVain(this);
+    if (replay?.endedInVain(this) !== true && !this.hasRetired && this.#asked !== undefined) {
+      this.#asked.asking.refuse(this.#asked);
+    }
   }
 }

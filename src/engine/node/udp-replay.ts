@@ -12,6 +12,8 @@ export interface Asking {
   readonly kept: KeptBytes;
   /** A flow to the next endpoint of the replay's pick, if there is one. */
   ask(replay: UdpReplay): UdpFlow | undefined;
+  /** Tells the client that nobody gets its datagram. */
+  refuse(client: Omit<Asked, 'asking'>): void;
 }
 
 /** A client, and who begins its flows. */

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, endpointAt, endpointsOf, type Rig, type RigFactory, SETTLED_MS } from './harness.ts';
-import { UNREACHABLE } from './network.ts';
+import { NODE_ADDRESSES, UNREACHABLE } from './network.ts';
 
 const REPLAY_MS = 100;
 
@@ -137,6 +137,56 @@ export function udpReplayTests(makeRig: RigFactory): void {
     const alive = await UdpBackend.named(t, 'alive');
     await rig.update(name, backends(endpointsOf([alive])));
     assert.equal(await client.ask('again'), 'alive');
+  });
+
+  test('a client learns that its only endpoint refuses, also after answers', async (t) => {
+    const rig = await makeRig(t);
+    const backend = await UdpBackend.named(t, 'here');
+    const { port } = await rig.open('UDP', [backend.endpoint]);
+    const [old, fresh] = [
+      await UdpClient.connect(t, port),
+      await UdpClient.connect(t, port, { to: NODE_ADDRESSES[0] }),
+    ];
+    assert.equal(await old.ask('?'), 'here');
+    await backend.stop();
+    for (const client of [old, fresh]) {
+      client.send('?');
+      await waitFor('the refusal', () => client.refusals > 0);
+    }
+    await sleep(SETTLED_MS);
+    assert.deepEqual([old.refusals, fresh.refusals], [1, 1], 'one for each datagram');
+  });
+
+  test('no client is refused whose endpoint is silent, or whose datagram another one gets', async (t) => {
+    const rig = await makeRig(t);
+    const [silent, alive] = [await UdpBackend.start(t), await UdpBackend.named(t, 'alive')];
+    const [dead] = await refusing(t, 1);
+    const retried = await rig.open('UDP', endpointsOf([dead as UdpBackend, alive]));
+    const { name, port } = await openReplaying(rig, [silent]);
+    const clients = [await UdpClient.connect(t, port)];
+    clients[0]?.send('?');
+    for (let i = 0; i < 2; i++) {
+      const client = await UdpClient.connect(t, retried.port);
+      assert.equal(await client.ask('?'), 'alive');
+      clients.push(client);
+    }
+    await waitFor('all tries to be in vain', () => rig.counters(name).exhausted === 1);
+    await sleep(SETTLED_MS);
+    for (const client of clients) assert.equal(client.refusals, 0);
+  });
+
+  test('of a flood of datagrams that are refused, only some are answered', async (t) => {
+    const rig = await makeRig(t);
+    const dead = await refusing(t, 1);
+    const { name, port } = await rig.open('UDP', endpointsOf(dead));
+    const clients = await Promise.all(Array.from({ length: 400 }, () => UdpClient.connect(t, port)));
+    const began = performance.now();
+    for (const client of clients) client.send('?');
+    const refused = () => clients.filter(({ refusals }) => refusals > 0).length;
+    await waitFor('all to end', () => rig.counters(name).exhausted === clients.length || rig.dialsBeginAnew);
+    await sleep(SETTLED_MS);
+    const allowed = 2 * (50 + (100 * (performance.now() - began)) / 1000 + 1);
+    assert.ok(refused() > 0 && (refused() <= allowed || rig.dialsBeginAnew), `${refused()} of ${allowed}`);
   });
 
   test('of many endpoints that refuse, one datagram reaches no more than eight', async (t) => {

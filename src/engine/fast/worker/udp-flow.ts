@@ -63,6 +63,8 @@ const MAX_QUESTIONS = 2;
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
   silences(isKept: boolean): Silences;
+  /** Tells the client that nobody gets its datagram. */
+  refuse(path: ReplyPath): void;
 }
 
 /** What ends flows of one kind. */
@@ -304,8 +306,8 @@ export class UdpFlow extends Session implements Task {
     this.#end('backend-error', (home) => this.#leaveToHome(home, reason, replay));
     const isEndpoint = this.port.flowFailed(this.target, this.#clientAddress, errno);
     if (errand !== undefined) return;
-    if (isEndpoint) replay?.endedInVain(this);
-    else replay?.ended(this);
+    if (!isEndpoint) replay?.ended(this);
+    else if (replay?.endedInVain(this) !== true && !this.hasRetired) this.#owner.refuse(this.#path);
   }
 
   /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */

@@ -1,7 +1,10 @@
 import type { Address } from '../../../model/address.ts';
 import { endpointName } from '../../../model/endpoint.ts';
-import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
+import { Memory } from '../../../sys/memory.ts';
+import { sendPortUnreachable } from '../../../sys/port-unreachable.ts';
+import { getsockname, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
 import { addressIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, must } from '../../../sys/sys-error.ts';
 import type { Target } from './endpoints.ts';
@@ -13,6 +16,9 @@ import type { FlowRecord, WaitingRecord } from './records.ts';
 import { FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
 import type { UdpReplay } from './udp-replay.ts';
 import { WaitingClients } from './waiting-clients.ts';
+
+const [localName, clientName] = [new Memory(SOCKET_ADDRESS_BYTES), new Memory(SOCKET_ADDRESS_BYTES)];
+const [localNameWords, clientNameWords] = [localName.words(), clientName.words()];
 
 /** Receives datagrams of one Service port's clients, and gives each to its flow. */
 export abstract class UdpReceiver extends Listener implements FlowOwner {
@@ -47,6 +53,14 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
 
   /** A flow for this client, which has none; `undefined` when it gets none, or none yet: then the datagram waits. */
   protected abstract begin(path: ReplyPath, datagram: () => Uint8Array): UdpFlow | undefined;
+
+  refuse(path: ReplyPath): void {
+    const { loop, refusals } = this.port.worker;
+    if (!refusals.tryTake(this.port, loop.nowMs) || getsockname(this.fd, localName) < 0) return;
+    putLocalAddress(path, localNameWords);
+    clientNameWords.set(path.name);
+    sendPortUnreachable(clientName, localName);
+  }
 
   silences(isKept: boolean): Silences {
     if (!isKept) return this.#silences;

@@ -9,6 +9,7 @@ import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
 import { KeptBytes } from '../../kept-bytes.ts';
 import { KeptDials } from '../../kept-dials.ts';
+import { RefusalRation } from '../../refusal-ration.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
 import { Descriptors } from './descriptors.ts';
@@ -64,6 +65,7 @@ export class WorkerContext {
   readonly scratch = new Memory(SCRATCH_BYTES);
   readonly flows: FlowCount;
   readonly keptBytes = new KeptBytes();
+  readonly refusals: RefusalRation;
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
   /** Each UDP port uses these two within one event. */
@@ -110,6 +112,7 @@ export class WorkerContext {
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.keptFlowSockets = new KeptFlowSockets(loop, this.descriptors, () => this.keptDials);
     this.admission = new Admission(loop, this.descriptors, [parked, this.keptFlowSockets]);
+    this.refusals = new RefusalRation(clock);
     this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);

@@ -7,7 +7,7 @@ const IPPROTO_UDP = 17;
 const IPPROTO_ICMPV6 = 58;
 const UDP_HEADER = 8;
 
-/** By family. `type`, `code`: "destination unreachable" for "port unreachable". `at`: of the address in its sockaddr. */
+/** By family. `type` and `code` mean "port unreachable". `at`: of the address in its socket address. */
 const FORMS = {
   [AF_INET]: { protocol: IPPROTO_ICMP, type: 3, code: 3, ipHeader: 20, at: 4, addressBytes: 4 },
   [AF_INET6]: { protocol: IPPROTO_ICMPV6, type: 1, code: 4, ipHeader: 40, at: 8, addressBytes: 16 },

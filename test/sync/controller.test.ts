@@ -22,10 +22,14 @@ function endpoints(...addresses: string[]): SourceEvent {
   return { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [group] } };
 }
 
+/** What another program may do. */
+const EMPTIED = '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n';
+
 interface Options {
   readonly nodeAddress?: string;
   readonly portRange?: PortRange;
   readonly onDelta?: (delta: SnapshotDelta) => void;
+  readonly isListening?: () => boolean;
   /** Of iptables, from the start. */
   readonly fault?: IptablesError;
 }
@@ -67,7 +71,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       .get('nat')
       ?.get('KUBE-PORTALS-CONTAINER')
       ?.map((spec) => /--comment "([^"]*)"/.exec(spec)?.[1]);
-  return { clock, log, dataPlane, iptables, health, state, controller, settle, ruled };
+  return { clock, log, tracker, dataPlane, iptables, health, state, controller, settle, ruled };
 }
 
 /** A controller that serves shop/web. */
@@ -191,6 +195,94 @@ describe('the controller', () => {
       h.log.lines.map(({ message }) => message),
       ['Cannot read the iptables rules; serving nothing until a retry succeeds', 'The iptables rules can be read'],
     );
+  });
+
+  test('keeps the rules that the others need when one Service port throws, and says so', async () => {
+    const h = harness();
+    h.controller.apply([service(), service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
+    h.controller.synced();
+    await h.settle();
+    const update = h.dataPlane.update.bind(h.dataPlane);
+    h.dataPlane.update = (id, backends) => {
+      if (id === 'shop/web') throw new Error('a defect');
+      update(id, backends);
+    };
+    h.controller.apply([
+      service({ clusterIPs: [ip('10.96.1.1')] }),
+      service({ key: 'shop/late', clusterIPs: [ip('10.96.1.2')] }),
+    ]);
+    await h.settle(1_000);
+    assert.match(await h.iptables.save('IPv4', 'nat'), /-d 10\.96\.1\.2\/32 /);
+    assert.deepEqual(
+      h.log.of('error').map(({ message }) => message),
+      ['An unexpected error; please report it'],
+    );
+  });
+
+  test('reports a Service that cannot be derived, and that it can be again', async () => {
+    let isFaulty = false;
+    const h = harness({
+      nodeAddress: '192.168.50.10',
+      isListening: () => {
+        if (isFaulty) throw new Error('a defect');
+        return false;
+      },
+    });
+    const external = () => service({ externalIPs: [ip('192.168.50.10')] });
+    h.controller.apply([external()]);
+    h.controller.synced();
+    await h.settle();
+    const before = h.log.lines.length;
+    isFaulty = true;
+    for (let change = 0; change < 5; change++) {
+      h.controller.apply([external()]);
+      await h.settle();
+    }
+    isFaulty = false;
+    h.controller.apply([external()]);
+    await h.settle();
+    assert.deepEqual(
+      h.log.lines.slice(before).map(({ message, fields }) => `${fields['svc']}: ${message}`),
+      [
+        'shop/web: A change of this Service has no effect; please report it',
+        'shop/web: The changes of this Service take effect again',
+      ],
+    );
+  });
+
+  test('syncs later changes after an exception before a sync', async () => {
+    const h = await serving();
+    const { tracker } = h;
+    const { listeningChanged } = tracker;
+    tracker.listeningChanged = () => {
+      tracker.listeningChanged = listeningChanged;
+      throw new Error('a defect');
+    };
+    for (const [key, address] of [
+      ['shop/a', '10.96.0.2'],
+      ['shop/b', '10.96.0.3'],
+    ] as const) {
+      h.controller.apply([service({ key, clusterIPs: [ip(address)] })]);
+      await h.settle(1_000);
+    }
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/a', 'shop/b', 'shop/web']);
+    assert.match(String(h.log.of('error')[0]?.fields['err']), /a defect/);
+  });
+
+  test('tells once that rules are gone, however often it cannot repair them', async () => {
+    const h = await serving();
+    const told = () => h.log.of('warn').map(({ message }) => message);
+    await h.iptables.restore('IPv4', EMPTIED);
+    h.state.fault = new IptablesError('locked', 'another program holds the lock');
+    for (let seconds = 0; seconds < 100; seconds++) await h.settle(1_000);
+    const lost = 'The iptables rules are not as they were installed; repairing them';
+    assert.deepEqual(told(), [lost]);
+    h.state.fault = undefined;
+    for (let seconds = 0; seconds < 40; seconds++) await h.settle(1_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+    await h.iptables.restore('IPv4', EMPTIED);
+    for (let seconds = 0; seconds < 10; seconds++) await h.settle(1_000);
+    assert.deepEqual(told(), [lost, lost]);
   });
 
   test('logs which Service ports it cannot serve', async () => {

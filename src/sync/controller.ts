@@ -1,4 +1,5 @@
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
+import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { PortalDelta } from '../rules/portal.ts';
@@ -244,8 +245,8 @@ export class Controller implements SourceSink {
       }
       this.#attempt(() => onDelta?.(delta));
       this.#attempt(() => listeners.vacate(tracker.addresses.takeNewPorts()));
-      for (const name of delta.removed) this.#attempt(() => listeners.unwant(name));
-      for (const port of delta.upserted) this.#attempt(() => listeners.want(port));
+      for (const name of delta.removed) this.#attempt(() => listeners.unwant(name), name);
+      for (const port of delta.upserted) this.#attempt(() => listeners.want(port), port.name);
       isMore = tracker.pendingServices > 0;
       return isMore;
     } finally {
@@ -255,11 +256,11 @@ export class Controller implements SourceSink {
   }
 
   /** An exception must not cost the other Services of the delta, which the tracker takes for served. */
-  #attempt(act: () => void): void {
+  #attempt(act: () => void, svc?: ServicePortName): void {
     try {
       act();
     } catch (error) {
-      this.#options.log.error(UNEXPECTED, { err: stackOf(error) });
+      this.#options.log.error(UNEXPECTED, { ...(svc !== undefined && { svc }), err: stackOf(error) });
     }
   }
 
@@ -290,9 +291,11 @@ export class Controller implements SourceSink {
     const { clock, listeners, flows, rules, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     let err: string | undefined;
-    const verify = cause !== 'change' || this.#rulesLost;
+    let verify = false;
     try {
       await this.#canary.during(async () => {
+        // Not before: the canary may have been looking.
+        verify = cause !== 'change' || this.#rulesLost;
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
         health.syncBegins();

@@ -38,7 +38,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const iptables = new FakeIptables();
-  const state = { fault };
+  const state = { fault, looking: undefined as Promise<void> | undefined };
   const checked = <Arguments extends unknown[], Result>(call: (...args: Arguments) => Promise<Result>) => {
     return async (...args: Arguments) => {
       if (state.fault !== undefined) throw state.fault;
@@ -52,7 +52,10 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       flavour: 'nft',
       save: checked((family, table) => iptables.save(family, table)),
       restore: checked((family, text) => iptables.restore(family, text)),
-      list: (family, table, chain) => iptables.list(family, table, chain),
+      list: async (family, table, chain) => {
+        await state.looking;
+        return await iptables.list(family, table, chain);
+      },
       generation: () => iptables.generation(),
     },
   });
@@ -214,8 +217,8 @@ describe('the controller', () => {
     await h.settle(1_000);
     assert.match(await h.iptables.save('IPv4', 'nat'), /-d 10\.96\.1\.2\/32 /);
     assert.deepEqual(
-      h.log.of('error').map(({ message }) => message),
-      ['An unexpected error; please report it'],
+      h.log.of('error').map(({ message, fields }) => [message, fields['svc']]),
+      [['An unexpected error; please report it', 'shop/web']],
     );
   });
 
@@ -267,6 +270,19 @@ describe('the controller', () => {
     }
     assert.deepEqual((await h.ruled())?.toSorted(), ['shop/a', 'shop/b', 'shop/web']);
     assert.match(String(h.log.of('error')[0]?.fields['err']), /a defect/);
+  });
+
+  test('repairs rules in the very sync of a change that a look has delayed', async () => {
+    const h = await serving();
+    const looking = Promise.withResolvers<void>();
+    h.state.looking = looking.promise;
+    await h.settle(2_000);
+    await h.iptables.restore('IPv4', EMPTIED);
+    h.controller.apply([service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle();
+    looking.resolve();
+    await h.settle();
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/late', 'shop/web']);
   });
 
   test('tells once that rules are gone, however often it cannot repair them', async () => {

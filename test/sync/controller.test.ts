@@ -4,6 +4,7 @@ import type { PortRange } from '../../src/model/address.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
 import type { SnapshotDelta, UnservedPort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
+import { JUMPS, type Jump } from '../../src/rules/chains.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { PortHistory } from '../../src/rules/port-history.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
@@ -277,12 +278,14 @@ describe('the controller', () => {
     const looking = Promise.withResolvers<void>();
     h.state.looking = looking.promise;
     await h.settle(2_000);
-    await h.iptables.restore('IPv4', EMPTIED);
+    const [jump] = JUMPS as [Jump];
+    await h.iptables.restore('IPv4', `*nat\n-D ${jump.from} ${jump.spec}\nCOMMIT\n`);
     h.controller.apply([service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
     await h.settle();
     looking.resolve();
     await h.settle();
     assert.deepEqual((await h.ruled())?.toSorted(), ['shop/late', 'shop/web']);
+    assert.ok((await h.iptables.list('IPv4', 'nat', jump.from)).includes(jump.spec));
   });
 
   test('tells once that rules are gone, however often it cannot repair them', async () => {

@@ -150,7 +150,7 @@ export interface UnservedPort {
   readonly uid?: string;
 }
 
-/** A defect met one Service, whose last state is kept. Reported when it begins, with another error, and when it is over. */
+/** A defect met one Service, whose last state is kept. Reported at its begin, at its end, and with another error. */
 export interface FailedService {
   readonly key: ServiceKey;
   /** Absent when it is over. */

@@ -67,7 +67,7 @@ const EMPTY: Readonly<Entry> = {
   healthCheck: undefined,
   reported: new Set(),
 };
-/** Of one Service between two deltas, which may be days apart while iptables is missing. The first ones waited longest. */
+/** Of one Service between two deltas, which are days apart while iptables is missing. The first waited longest. */
 const MAX_TRIGGERS = 256;
 
 const NOTHING_DERIVED: Derived = {
@@ -134,7 +134,7 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /** They decide about endpoints and external IPs alone: touches the Services that name an address that came or went. */
+  /** Touches the Services that have one that came or went as an endpoint or external IP: the others do not change. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const before = this.addresses.nodeAddresses;
     const after = new Set(addresses);

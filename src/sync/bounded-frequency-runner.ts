@@ -17,7 +17,7 @@ interface BoundedFrequencyOptions {
 }
 
 const FIRST_RETRY_MS = 1_000;
-/** After failures: a request waits no longer than the first, a retry that nobody requested no longer than the second. */
+/** After failures, a request waits at most the first of these, and a retry without a request the second. */
 const MAX_REQUEST_MS = 2_000;
 const MAX_RETRY_MS = 30_000;
 

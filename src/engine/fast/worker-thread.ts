@@ -5,6 +5,7 @@ import { close, signal } from '../../sys/descriptor.ts';
 import { resetOnClose } from '../../sys/socket.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
+import { stackOf } from '../../util/text.ts';
 import { backoffMs } from '../../util/wait.ts';
 import {
   type Answer,
@@ -239,7 +240,7 @@ export class WorkerThread {
         this.#isStopping = true;
         this.#starting.reject(err);
       } else if (!this.#isStopping) {
-        log.error('A worker of the data plane failed', { worker: this.index, err: inFull(err) });
+        log.error('A worker of the data plane failed', { worker: this.index, err: stackOf(err) });
       }
     });
     thread.once('exit', () => void this.#onExit());
@@ -320,7 +321,7 @@ export class WorkerThread {
         this.#spawn();
       } catch (err) {
         // Such as EAGAIN, when the kernel gives no thread.
-        log.error('A worker of the data plane cannot be started', { worker: index, err: inFull(err) });
+        log.error('A worker of the data plane cannot be started', { worker: index, err: stackOf(err) });
         return this.#restartLater();
       }
       onRestart();
@@ -359,8 +360,4 @@ export class WorkerThread {
   #wake(): void {
     signal(this.#wakeFd);
   }
-}
-
-function inFull(err: unknown): string {
-  return err instanceof Error ? (err.stack ?? err.message) : String(err);
 }

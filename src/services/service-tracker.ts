@@ -134,13 +134,15 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /** Touches the Services that have one that came or went as an endpoint or external IP: the others do not change. */
+  /** Touches the Services that name an address that came or went: the others do not change. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const before = this.addresses.nodeAddresses;
     const after = new Set(addresses);
     this.addresses.nodeAddresses = after;
     for (const address of [...before, ...after]) {
-      if (before.has(address) !== after.has(address)) this.#touchMentions(address);
+      if (before.has(address) === after.has(address)) continue;
+      this.#touchMentions(address);
+      for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
     }
   }
 

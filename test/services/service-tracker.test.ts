@@ -207,6 +207,11 @@ describe('a delta', () => {
     assert.equal(derived('10.0.0.1', '192.0.2.1'), 1, 'an external IP');
     assert.equal(derived('10.0.0.1', '192.0.2.1', '192.0.2.2'), 1, 'an endpoint');
     assert.equal(derived('10.0.0.1'), 2);
+    const key = 'shop/s2';
+    t.it.apply([{ kind: 'Service', key, value: service({ key, clusterIPs: [ip('192.0.2.3')] }) }]);
+    t.it.takeDelta();
+    assert.equal(derived('10.0.0.1', '192.0.2.3'), 1, 'a cluster IP');
+    assert.equal(derived('10.0.0.1'), 1);
     assert.equal(derived('10.0.0.1', '169.254.0.1'), 0);
   });
 

@@ -138,6 +138,6 @@ export class Admission extends Deadline {
   }
 
   #retryLater(): void {
-    if (this.list === undefined) this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+    if (this.list === undefined) this.#loop.chores.after(RETRY_MS).start(this, this.#loop.nowMs);
   }
 }

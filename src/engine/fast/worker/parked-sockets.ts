@@ -109,6 +109,6 @@ export class ParkedSockets extends Deadline implements Handler {
   }
 
   #lookLater(): void {
-    this.#loop.deadlines.after(PATIENCE_MS).start(this, this.#loop.nowMs);
+    this.#loop.chores.after(PATIENCE_MS).start(this, this.#loop.nowMs);
   }
 }

@@ -62,10 +62,14 @@ const MAX_QUESTIONS = 2;
 /** Clients reach the flows through its socket, and replies leave by it. */
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
+  readonly mayHaveUnread: boolean;
   silences(isKept: boolean): Silences;
   /** Tells the client that nobody gets its datagram. */
   refuse(path: ReplyPath): void;
 }
+
+/** How soon to look again whether the datagrams of a port are read. */
+const UNREAD_MS = 10;
 
 /** What ends flows of one kind. */
 export interface Silences {
@@ -295,7 +299,9 @@ export class UdpFlow extends Session implements Task {
   }
 
   onDue(): void {
-    this.cut('proxy-idle');
+    const { loop } = this.port.worker;
+    if (this.#owner.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this, loop.nowMs);
+    else this.cut('proxy-idle');
   }
 
   fail(errno: number): void {

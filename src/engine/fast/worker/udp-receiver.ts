@@ -20,6 +20,12 @@ import { WaitingClients } from './waiting-clients.ts';
 const [localName, clientName] = [new Memory(SOCKET_ADDRESS_BYTES), new Memory(SOCKET_ADDRESS_BYTES)];
 const [localNameWords, clientNameWords] = [localName.words(), clientName.words()];
 
+/**
+ * So many full reads in a row may leave datagrams unread until flows of the port end nevertheless. After a standstill
+ * the kernel's queue holds less; a flood never ends.
+ */
+const MAX_FULL_READS = 200;
+
 /** Receives datagrams of one Service port's clients, and gives each to its flow. */
 export abstract class UdpReceiver extends Listener implements FlowOwner {
   readonly flows = new FlowTable<UdpFlow>();
@@ -27,6 +33,9 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   protected isClosed = false;
   readonly #moreFds: readonly number[];
   readonly #silences: Silences;
+  /** Sockets whose last read was full. */
+  readonly #unread = new Set<number>();
+  #fullReads = 0;
   /** Of flows whose entries in connection tracking end after so much silence. */
   #ofKept: { readonly longestMs: number; readonly silences: Silences } | undefined;
 
@@ -70,6 +79,11 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     return this.#ofKept.silences;
   }
 
+  /** A datagram that came in time to a flow of this port may wait in the kernel. */
+  get mayHaveUnread(): boolean {
+    return this.#fullReads > 0 && this.#fullReads < MAX_FULL_READS;
+  }
+
   override update(backends: CountedBackends): void {
     super.update(backends);
     if (this.flows.size === 0) return;
@@ -94,10 +108,15 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   }
 
   onEvents(_events: number, fd: number): void {
-    const { catchUp, inbox, loop } = this.port.worker;
+    const { catchUp, inbox } = this.port.worker;
     const count = inbox.receive(fd);
-    // The next datagram of a flow that is about to expire may not be read yet.
-    if (count === inbox.capacity) loop.hasMore();
+    if (count === inbox.capacity) {
+      this.#unread.add(fd);
+      this.#fullReads++;
+    } else if (this.#fullReads > 0) {
+      this.#unread.delete(fd);
+      if (this.#unread.size === 0) this.#fullReads = 0;
+    }
     catchUp();
     for (let i = 0; i < count && !this.isClosed; ) i += this.#deliver(i, count);
     if (count < 0 && count !== -EAGAIN && !this.isClosed) this.retryAfter('recvmmsg', -count);

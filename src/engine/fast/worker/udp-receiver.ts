@@ -21,10 +21,10 @@ const [localName, clientName] = [new Memory(SOCKET_ADDRESS_BYTES), new Memory(SO
 const [localNameWords, clientNameWords] = [localName.words(), clientName.words()];
 
 /**
- * So many full reads in a row may leave datagrams unread until flows of the port end nevertheless. After a standstill
- * the kernel's queue holds less; a flood never ends.
+ * So many datagrams are read without an end until flows of the port end nevertheless. After a standstill the kernel's
+ * queue holds less; a flood never ends.
  */
-const MAX_FULL_READS = 200;
+const MAX_UNREAD = 12_800;
 
 /** Receives datagrams of one Service port's clients, and gives each to its flow. */
 export abstract class UdpReceiver extends Listener implements FlowOwner {
@@ -35,7 +35,7 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   readonly #silences: Silences;
   /** Sockets whose last read was full. */
   readonly #unread = new Set<number>();
-  #fullReads = 0;
+  #readSince = 0;
   /** Of flows whose entries in connection tracking end after so much silence. */
   #ofKept: { readonly longestMs: number; readonly silences: Silences } | undefined;
 
@@ -81,7 +81,7 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
 
   /** A datagram that came in time to a flow of this port may wait in the kernel. */
   get mayHaveUnread(): boolean {
-    return this.#fullReads > 0 && this.#fullReads < MAX_FULL_READS;
+    return this.#readSince > 0 && this.#readSince < MAX_UNREAD;
   }
 
   override update(backends: CountedBackends): void {
@@ -108,14 +108,15 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   }
 
   onEvents(_events: number, fd: number): void {
-    const { catchUp, inbox } = this.port.worker;
-    const count = inbox.receive(fd);
-    if (count === inbox.capacity) {
+    const { catchUp, datagramShare, inbox } = this.port.worker;
+    const atMost = Math.min(inbox.capacity, datagramShare.portion());
+    const count = inbox.receive(fd, atMost);
+    if (count === atMost) {
       this.#unread.add(fd);
-      this.#fullReads++;
-    } else if (this.#fullReads > 0) {
+      this.#readSince += count;
+    } else if (this.#readSince > 0) {
       this.#unread.delete(fd);
-      if (this.#unread.size === 0) this.#fullReads = 0;
+      if (this.#unread.size === 0) this.#readSince = 0;
     }
     catchUp();
     for (let i = 0; i < count && !this.isClosed; ) i += this.#deliver(i, count);

@@ -17,6 +17,7 @@ import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowCount } from './flow-table.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
+import { ListenerShare } from './listener-share.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
@@ -33,6 +34,10 @@ const MAX_PIPES = 128;
 
 /** Datagrams read with one call. */
 const INBOX_CAPACITY = 64;
+
+/** All listeners together take as many in one turn: a few milliseconds. */
+const ACCEPTS_PER_TURN = 128;
+const DATAGRAMS_PER_TURN = 512;
 
 /** The worker's thread, to the rest of the worker. */
 export interface WorkerEffects {
@@ -60,6 +65,8 @@ export class WorkerContext {
   readonly admission: Admission;
   readonly pipes: PipePool;
   readonly share: TurnShare;
+  readonly acceptShare: ListenerShare;
+  readonly datagramShare: ListenerShare;
   readonly endpointSockets: EndpointSockets;
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
@@ -108,6 +115,8 @@ export class WorkerContext {
     this.loop = loop;
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors: this.descriptors });
     this.share = new TurnShare(loop);
+    this.acceptShare = new ListenerShare(loop, ACCEPTS_PER_TURN);
+    this.datagramShare = new ListenerShare(loop, DATAGRAMS_PER_TURN);
     const parked = new ParkedSockets(loop, this.descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.keptFlowSockets = new KeptFlowSockets(loop, this.descriptors, () => this.keptDials);

@@ -167,9 +167,9 @@ export class EventLoop {
    *
    * After a standstill of the process or of the machine, deadlines have passed, and events that came in time to cancel
    * them are ready. So events come first, and a deadline expires only if it had passed before a wait that returned all
-   * ready events. A wait that a signal interrupts, such as SIGCONT, returns none. A busy worker may never see a wait that
-   * returns all, but epoll returns events in the order in which they became ready: what was ready before the marker has
-   * been handled when the marker comes.
+   * ready events. A wait that a signal interrupts, such as SIGCONT, returns none. A busy worker may never see a wait
+   * that returns all, but epoll returns events in the order in which they became ready: what was ready before the
+   * marker has been handled when the marker comes.
    */
   turn(maxWaitMs: number): void {
     const beforeMs = this.clock.now();

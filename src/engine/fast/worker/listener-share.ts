@@ -1,6 +1,6 @@
 import type { EventLoop } from './event-loop.ts';
 
-/** Shares each turn of the loop among the listeners that have events, so that a turn stays short however many they are. */
+/** Shares each turn of the loop among the listeners that have events: it stays short, however many they are. */
 export class ListenerShare {
   readonly #loop: Pick<EventLoop, 'turns'>;
   readonly #perTurn: number;

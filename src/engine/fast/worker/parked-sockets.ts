@@ -63,6 +63,10 @@ export class ParkedSockets extends Deadline implements Handler {
     return fd;
   }
 
+  get size(): number {
+    return this.#size;
+  }
+
   /** Whether there were any. */
   closeAll(): boolean {
     const size = this.#size;

@@ -179,7 +179,7 @@ test('a deadline that starts after a standstill in the middle of a turn has its 
   assert.equal(Waiting.due, 1);
 });
 
-test('a worker that always has more events than it handles in a turn keeps its deadlines waiting for few turns', (t) => {
+test('where each turn leaves events unhandled, a deadline waits only for those that were ready before it', (t) => {
   const { clock, loop, pair, watch, waitFor } = rig(t);
   for (let i = 0; i < 400; i++) {
     const [fd, peer] = pair();

@@ -156,7 +156,7 @@ export class NetfilterSocket {
   /** Sends all messages in `request` with one number, which is never 0. */
   #ask(request: Memory): number {
     const { bytes, length } = request;
-    this.#sequence = ((this.#sequence + 1) & 0x7fff_ffff) || 1;
+    this.#sequence = (this.#sequence + 1) & 0x7fff_ffff || 1;
     for (let at = 0; at < length; at += bytes.readUInt32LE(at)) bytes.writeUInt32LE(this.#sequence, at + SEQUENCE);
     return send(this.#fd, request, 0, length);
   }

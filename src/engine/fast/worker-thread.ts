@@ -259,6 +259,9 @@ export class WorkerThread {
       this.#takeEntries(report);
     } else if (report.kind === 'busy') {
       this.#setup.onBusy(report.port);
+    } else if (report.kind === 'fault') {
+      const { log, index } = this.#setup;
+      log.error('A connection has ended by a fault of the proxy', { worker: index, err: report.err });
     } else {
       this.#setup.onEvent(report);
     }

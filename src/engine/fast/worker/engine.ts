@@ -7,6 +7,8 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
+import { stackOf } from '../../../util/text.ts';
+import { TokenBucket } from '../../../util/token-bucket.ts';
 import { holdingCells } from '../../holdings.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 import type { Errand, FlowSharer } from './link.ts';
@@ -42,6 +44,9 @@ import { WorkerContext, type WorkerEffects } from './worker-context.ts';
  */
 const CONNECTIONS_PER_PAGE = 128;
 const LOOKS_PER_PAGE = 4096;
+
+/** More than so many exceptions are no fault of single connections: the worker ends, and another takes its place. */
+const FAULT_RATE = { burst: 4, ratePerSecond: 4 };
 
 /** Of a Service port that was closed before. */
 const UNKNOWN: ServicePortName = '/';
@@ -87,6 +92,7 @@ export class Engine implements Handler {
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #lists: Question<'list'>[] = [];
+  readonly #faults: TokenBucket;
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
   #messagesSeen = 0;
@@ -98,7 +104,14 @@ export class Engine implements Handler {
   constructor(setup: WorkerSetup, effects: WorkerEffects) {
     this.#effects = effects;
     this.#wakeFd = setup.wakeFds[setup.index] as number;
-    this.#context = new WorkerContext(setup, effects, () => this.#catchUp(), this.#carrying());
+    this.#context = new WorkerContext(
+      setup,
+      effects,
+      () => this.#catchUp(),
+      this.#carrying(),
+      (err, thrower) => this.#endFaulty(err, thrower),
+    );
+    this.#faults = new TokenBucket({ clock: effects.clock, ...FAULT_RATE });
     this.loop = this.#context.loop;
     must('epoll_ctl', this.loop.watch(this.#wakeFd, EPOLLIN, this));
     this.#context.report({ kind: 'ready' });
@@ -135,6 +148,13 @@ export class Engine implements Handler {
     this.loop.shutdown();
     this.#context.admission.makeRoom();
     this.#context.connectionLog.flush();
+  }
+
+  /** One connection's fault must not end all the others. */
+  #endFaulty(err: unknown, thrower: object): void {
+    if (!(thrower instanceof Session) || !this.#faults.tryTake(this.loop.nowMs)) throw err;
+    this.#context.report({ kind: 'fault', err: stackOf(err) });
+    thrower.cut('proxy-error');
   }
 
   #catchUp(): void {

@@ -28,6 +28,8 @@ export interface EventLoopSetup {
   readonly status: Int32Array;
   /** A turn begins that has waited so long. */
   readonly onWaited: (nowMs: number, waitedMs: number) => void;
+  /** This handler or task, or what it runs, has thrown. Throws when the worker must end. */
+  readonly onFault: (err: unknown, thrower: object) => void;
 }
 
 /**
@@ -51,6 +53,7 @@ export class EventLoop {
   readonly #owners: Uint8Array;
   readonly #status: Int32Array;
   readonly #onWaited: EventLoopSetup['onWaited'];
+  readonly onFault: EventLoopSetup['onFault'];
   readonly #epoll = new Epoll(EVENTS_PER_TURN);
   readonly #handlers: (Handler | undefined)[] = [];
   /** By descriptor, too. */
@@ -69,12 +72,13 @@ export class EventLoop {
   #markedMs = Number.POSITIVE_INFINITY;
   #isMarkerThere = false;
 
-  constructor({ clock, owner, owners, status, onWaited }: EventLoopSetup) {
+  constructor({ clock, owner, owners, status, onWaited, onFault }: EventLoopSetup) {
     this.clock = clock;
     this.#owner = owner;
     this.#owners = owners;
     this.#status = status;
     this.#onWaited = onWaited;
+    this.onFault = onFault;
     this.#generations = new Int32Array(owners.length);
     this.#renewedIn = new Float64Array(owners.length);
     this.nowMs = clock.now();
@@ -191,7 +195,11 @@ export class EventLoop {
       if (this.#renewedIn[fd] === this.#turn) continue;
       // Read for each event: a deadline that starts after a standstill within the turn must get its whole time, too.
       if (i > 0) this.nowMs = this.clock.now();
-      handler.onEvents(this.#epoll.events(i), fd);
+      try {
+        handler.onEvents(this.#epoll.events(i), fd);
+      } catch (err) {
+        this.onFault(err, handler);
+      }
     }
     this.#runAll(postponed);
     this.#spare = postponed;
@@ -236,7 +244,11 @@ export class EventLoop {
   #runAll(tasks: Task[]): void {
     for (const task of tasks) {
       this.nowMs = this.clock.now();
-      task.run();
+      try {
+        task.run();
+      } catch (err) {
+        this.onFault(err, task);
+      }
     }
     tasks.length = 0;
   }

@@ -204,6 +204,8 @@ export type Report =
   | { readonly kind: 'answer'; readonly question: QuestionId; readonly answer: Answer }
   /** `lost`: so many more have been dropped since the last one. */
   | { readonly kind: 'entries'; readonly entries: readonly ConnectionEntry[]; readonly lost: number }
+  /** One connection or flow has ended by an exception, with this stack. */
+  | { readonly kind: 'fault'; readonly err: string }
   /** Another worker could carry some connections of this port. */
   | { readonly kind: 'busy'; readonly port: PortId }
   | PortEvent;

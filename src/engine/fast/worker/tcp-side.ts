@@ -144,7 +144,11 @@ export class TcpSide extends Deadline implements Task {
 
   run(): void {
     this.#isQueued = false;
-    this.#connection.onPortion(this);
+    try {
+      this.#connection.onPortion(this);
+    } catch (err) {
+      this.#worker.loop.onFault(err, this.#connection);
+    }
   }
 
   /** Bytes or an end were sent to this side. */

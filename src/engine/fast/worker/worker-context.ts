@@ -14,7 +14,7 @@ import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
 import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
-import { EventLoop } from './event-loop.ts';
+import { EventLoop, type EventLoopSetup } from './event-loop.ts';
 import { FlowCount } from './flow-table.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
 import { ListenerShare } from './listener-share.ts';
@@ -87,7 +87,13 @@ export class WorkerContext {
   clients: KnownClients | undefined;
   #keptDials: KeptDials | undefined;
 
-  constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void, carrying: Carrying) {
+  constructor(
+    setup: WorkerSetup,
+    { clock, random, report }: WorkerEffects,
+    catchUp: () => void,
+    carrying: Carrying,
+    onFault: EventLoopSetup['onFault'],
+  ) {
     const { index, options, wakeFds, spread } = setup;
     this.options = options;
     this.index = index;
@@ -111,6 +117,7 @@ export class WorkerContext {
       owners: new Uint8Array(setup.owners),
       status: this.status,
       onWaited: (nowMs, waitedMs) => spreading.turn(nowMs, waitedMs),
+      onFault,
     });
     this.loop = loop;
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors: this.descriptors });

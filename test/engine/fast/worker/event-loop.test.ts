@@ -12,6 +12,9 @@ import { ManualClock } from '../../../fakes/manual-clock.ts';
 
 const OWNER = 7;
 const byte = new Memory(1);
+const onFault = (err: unknown): never => {
+  throw err;
+};
 
 class Waiting extends Deadline {
   static due = 0;
@@ -24,7 +27,7 @@ function rig(t: TestContext) {
   const clock = new ManualClock();
   const owners = new Uint8Array(4096);
   const status = new Int32Array(STATUS_WORDS);
-  const loop = new EventLoop({ clock, owner: OWNER, owners, status, onWaited: () => {} });
+  const loop = new EventLoop({ clock, owner: OWNER, owners, status, onWaited: () => {}, onFault });
   Waiting.due = 0;
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === OWNER) close(fd);

@@ -28,6 +28,9 @@ function loopOf(t: TestContext): EventLoop {
     owners,
     status: new Int32Array(STATUS_WORDS),
     onWaited: () => {},
+    onFault: (err) => {
+      throw err;
+    },
   });
 }
 

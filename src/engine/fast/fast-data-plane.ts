@@ -1,4 +1,5 @@
 import { MessageChannel } from 'node:worker_threads';
+import { IdleCores } from '../../kernel/idle-cores.ts';
 import type { Address } from '../../model/address.ts';
 import type { ClientFacts } from '../../model/client-address.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
@@ -37,6 +38,7 @@ import {
   STATUS,
   STATUS_WORDS,
 } from './worker/protocol.ts';
+import { SPARE_LOOK_MS } from './worker/spreading.ts';
 import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
@@ -194,6 +196,7 @@ class FastDataPlane implements DataPlane {
     };
     this.#status = new Int32Array(shared.status, workers * STATUS_WORDS * 4);
     this.#holdings = new Holdings(workers);
+    const idleCores = new IdleCores();
     this.#workers = Array.from({ length: workers }, (_, index) => {
       const worker: WorkerThread = new WorkerThread({
         ...shared,
@@ -203,6 +206,7 @@ class FastDataPlane implements DataPlane {
         log,
         onEvent: (event) => this.#observe(event),
         onBusy: (port) => this.#onBusy(port),
+        idleCores: () => idleCores.at(clock.now(), SPARE_LOOK_MS),
         onGone: () => Promise.all(this.#others(worker).map((each) => each.ask({ kind: 'unlink', worker: index }))),
         onReclaimed: () => this.#holdings.clear(index),
         connectionLog: {

@@ -21,6 +21,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './worker/protocol.ts';
+import { IDLE_CORE } from './worker/told-idle-cores.ts';
 
 /** A turn lasts milliseconds. Looks are counted, not time: a process that was stopped must not blame its workers. */
 const LOOK_MS = 2 * LONGEST_TURN_MS;
@@ -59,6 +60,8 @@ export interface WorkerThreadSetup extends WorkerSetup {
   readonly onEvent: (event: PortEvent) => void;
   /** Others could carry some connections of this port. */
   readonly onBusy: (port: PortId) => void;
+  /** Of the machine. */
+  readonly idleCores: () => number;
   readonly connectionLog: ConnectionLogSink;
   /** The thread has ended: resolves when no other worker passes anything on to it. */
   readonly onGone: () => Promise<unknown>;
@@ -219,8 +222,8 @@ export class WorkerThread {
   }
 
   #spawn(): void {
-    const { entry, clock, log, onEvent, onBusy, onGone, onReclaimed, connectionLog, onRestart, ...workerData } =
-      this.#setup;
+    const { entry, clock, log, onEvent, onBusy, idleCores, ...others } = this.#setup;
+    const { onGone, onReclaimed, connectionLog, onRestart, ...workerData } = others;
     const thread = new Worker(entry, {
       workerData,
       name: `data-plane-${this.index}`,
@@ -259,6 +262,8 @@ export class WorkerThread {
       this.#takeEntries(report);
     } else if (report.kind === 'busy') {
       this.#setup.onBusy(report.port);
+    } else if (report.kind === 'ask-idle-cores') {
+      this.#status[STATUS.idleCores] = Math.round(this.#setup.idleCores() * IDLE_CORE);
     } else if (report.kind === 'fault') {
       const { log, index } = this.#setup;
       log.error('A connection has ended by a fault of the proxy', { worker: index, err: report.err });

@@ -61,6 +61,8 @@ export const STATUS = {
   isWaiting: 5,
   /** Written by the worker: connections that had events in its last window (`spreading.ts`). */
   activeConnections: 6,
+  /** Written by the main thread when the worker asks: idle cores of the machine (`told-idle-cores.ts`). */
+  idleCores: 8,
   /** Written by each thread: the descriptors of what it has for clients. */
   descriptors: 7,
 } as const;
@@ -208,6 +210,8 @@ export type Report =
   | { readonly kind: 'fault'; readonly err: string }
   /** Another worker could carry some connections of this port. */
   | { readonly kind: 'busy'; readonly port: PortId }
+  /** The answer is a word of its status. */
+  | { readonly kind: 'ask-idle-cores' }
   | PortEvent;
 
 type Observed = { [Kind in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Kind]>[0] };

@@ -1,5 +1,5 @@
-import type { IdleCores } from '../../../kernel/idle-cores.ts';
 import { type Spread, STATUS, STATUS_WORDS } from './protocol.ts';
+import type { ToldIdleCores } from './told-idle-cores.ts';
 
 /** Over so long a worker looks at how busy it was. */
 const WINDOW_MS = 25;
@@ -16,7 +16,7 @@ const IDLE = 0.4;
  * as much, because two workers find less to do at a time than one.
  */
 const SPARE_CORES = 0.5;
-const SPARE_LOOK_MS = 1000;
+export const SPARE_LOOK_MS = 1000;
 
 /**
  * So many windows of a busy worker must have had a core to spare, more than had none, until others help with all they
@@ -30,7 +30,7 @@ interface SpreadingSetup {
   /** Of all workers. */
   readonly status: SharedArrayBuffer;
   readonly spread: Spread;
-  readonly idleCores: Pick<IdleCores, 'at'>;
+  readonly idleCores: Pick<ToldIdleCores, 'at'>;
 }
 
 /**
@@ -44,7 +44,7 @@ export class Spreading {
   readonly #status: Int32Array;
   readonly #spread: Spread;
   readonly #others: readonly number[];
-  readonly #idleCores: Pick<IdleCores, 'at'>;
+  readonly #idleCores: Pick<ToldIdleCores, 'at'>;
   #beganMs = 0;
   #waitedMs = 0;
   #turns = 0;

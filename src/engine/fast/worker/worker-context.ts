@@ -1,4 +1,3 @@
-import { IdleCores } from '../../../kernel/idle-cores.ts';
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
 import { AffinityMemory } from '../../../services/affinity-memory.ts';
@@ -23,6 +22,7 @@ import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
 import { Spreading } from './spreading.ts';
+import { ToldIdleCores } from './told-idle-cores.ts';
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
 
@@ -108,7 +108,7 @@ export class WorkerContext {
       workers: wakeFds.length,
       status: setup.status,
       spread,
-      idleCores: new IdleCores(),
+      idleCores: new ToldIdleCores(this.status, this.report),
     });
     this.spreading = spreading;
     const loop = new EventLoop({

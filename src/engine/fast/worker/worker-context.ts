@@ -22,6 +22,7 @@ import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
 import { Spreading } from './spreading.ts';
+import { StalledBytes } from './stalled-bytes.ts';
 import { ToldIdleCores } from './told-idle-cores.ts';
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
@@ -73,6 +74,7 @@ export class WorkerContext {
   readonly flows: FlowCount;
   readonly keptBytes = new KeptBytes();
   readonly refusals: RefusalRation;
+  readonly stalled = new StalledBytes();
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
   /** Each UDP port uses these two within one event. */

@@ -171,6 +171,7 @@ class FastDataPlane implements DataPlane {
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
+  readonly #wakeFds: readonly number[];
   /** The main thread's row. */
   readonly #status: Int32Array;
   readonly #holdings: Holdings;
@@ -194,6 +195,7 @@ class FastDataPlane implements DataPlane {
       owners: new SharedArrayBuffer(limit),
       status: new SharedArrayBuffer((workers + 1) * STATUS_WORDS * 4),
     };
+    this.#wakeFds = shared.wakeFds;
     this.#status = new Int32Array(shared.status, workers * STATUS_WORDS * 4);
     this.#holdings = new Holdings(workers);
     const idleCores = new IdleCores();
@@ -220,7 +222,7 @@ class FastDataPlane implements DataPlane {
     this.handOver = new FastHandOver({
       workers: this.#workers,
       ports: () => this.#states(),
-      closeListeners: () => this.#closeListeners(),
+      closeAll: () => this.#closeAll(),
       adoptPort: (state) => this.#adoptPort(state),
       leastLoaded: () => this.#leastLoaded(),
     });
@@ -333,11 +335,13 @@ class FastDataPlane implements DataPlane {
     if (this.#isShutDown) return;
     this.#isShutDown = true;
     await Promise.all(this.#workers.map((worker) => worker.end('shutdown')));
-    this.#closeListeners();
+    this.#closeAll();
   }
 
-  #closeListeners(): void {
+  /** When no worker runs any more: each wakes the others. */
+  #closeAll(): void {
     this.#isShutDown = true;
+    for (const fd of this.#wakeFds) close(fd);
     for (const { socket, moreFds } of this.#ports.values()) this.#closeSockets([socket.fd, ...moreFds]);
     this.#ports.clear();
   }

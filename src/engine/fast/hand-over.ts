@@ -17,7 +17,8 @@ export interface HandOverHost {
   readonly workers: readonly WorkerThread[];
   /** Every open port, without its picker. */
   ports(): Iterable<{ readonly id: PortId; readonly state: PortState }>;
-  closeListeners(): void;
+  /** Once all workers have ended. */
+  closeAll(): void;
   /** Opens a port that another process had. Rejects with the reason when it cannot. */
   adoptPort(state: PortState): Promise<Assigned>;
   /** For the connections of ports that are not open any more. */
@@ -82,7 +83,7 @@ export class FastHandOver implements HandOver {
 
   async release(): Promise<void> {
     await Promise.all(this.#host.workers.map((worker) => worker.end('release')));
-    this.#host.closeListeners();
+    this.#host.closeAll();
   }
 
   async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {

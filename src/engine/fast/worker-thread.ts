@@ -218,7 +218,6 @@ export class WorkerThread {
       await gone.promise;
       timer.cancel();
     }
-    close(this.#wakeFd);
   }
 
   #spawn(): void {

@@ -116,7 +116,7 @@ export class EventLoop {
   }
 
   close(fd: number): void {
-    this.#handlers[fd] = undefined;
+    if (fd < this.#handlers.length) this.#handlers[fd] = undefined;
     // Before the close: afterwards another thread may get the number.
     this.#owners[fd] = 0;
     close(fd);
@@ -134,6 +134,8 @@ export class EventLoop {
     const status = this.#epoll.add(fd, events, this.#lastGeneration);
     if (status < 0) return status;
     this.#generations[fd] = this.#lastGeneration;
+    // A write far behind its end would make the array a hash table.
+    while (this.#handlers.length < fd) this.#handlers.push(undefined);
     this.#handlers[fd] = handler;
     return 0;
   }

@@ -40,6 +40,9 @@ const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
 /** After an unexpected failure of a listening socket. */
 const RETRY_MS = 1000;
 
+/** How soon to ask again for carriers: there may have been no descriptors for them. */
+const ASK_AGAIN_MS = 10_000;
+
 /** One Service port of either protocol: its endpoints, its counters, and its events. */
 export class Port {
   readonly id: PortId;
@@ -50,7 +53,7 @@ export class Port {
   readonly isHome: boolean;
   /** Workers that may carry connections of this home. */
   carriers: readonly number[] = [];
-  #hasAskedForCarriers = false;
+  #askedForCarriersMs = Number.NEGATIVE_INFINITY;
   /** Before the endpoint has answered: where it speaks first, or the client is slow, there is nothing to read yet. */
   readonly clientsHaveSent = new Guess();
   /** Once {@link endpoints} exist. */
@@ -259,10 +262,11 @@ export class Port {
     if (reason !== 'other') this.endpoints.picker.forget(client, target.member);
   }
 
-  /** Once. The answer comes as a command. */
+  /** The answer comes as a command, unless the port cannot be shared for now. */
   askForCarriers(): void {
-    if (this.#hasAskedForCarriers) return;
-    this.#hasAskedForCarriers = true;
+    const { nowMs } = this.worker.loop;
+    if (nowMs - this.#askedForCarriersMs < ASK_AGAIN_MS) return;
+    this.#askedForCarriersMs = nowMs;
     this.worker.report({ kind: 'busy', port: this.id });
   }
 

@@ -50,6 +50,8 @@ export class Spreading {
   #turns = 0;
   /** By worker: turns of this one that found it waiting. */
   readonly #waiting: Int32Array;
+  /** By worker: its turns at the last look. */
+  readonly #turnsBefore: Int32Array;
   #active = 0;
   /** Counts windows, so that a connection is counted once in each. */
   window = 0;
@@ -69,6 +71,7 @@ export class Spreading {
     this.#idleCores = idleCores;
     this.#others = Array.from({ length: workers }, (_, worker) => worker).filter((worker) => worker !== index);
     this.#waiting = new Int32Array(workers);
+    this.#turnsBefore = new Int32Array(workers);
   }
 
   /** Passes nothing on until {@link resume}. */
@@ -150,11 +153,13 @@ export class Spreading {
       this.#takers = idle;
       this.#quota = this.#hasSpareCores ? Math.floor((active * idle.length) / (idle.length + 1)) : 0;
     } else {
-      // All are busy: with the same number of connections each gets the same.
-      const least = this.#others.reduce((a, b) => (this.#activeOf(a) <= this.#activeOf(b) ? a : b));
-      this.#takers = [least];
-      this.#quota = Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
+      // All are busy: with the same number of connections each gets the same. One that does not turn may be stuck.
+      const turning = this.#others.filter((other) => this.#turnsOf(other) !== this.#turnsBefore[other]);
+      const least = turning.toSorted((a, b) => this.#activeOf(a) - this.#activeOf(b))[0];
+      this.#takers = least === undefined ? [] : [least];
+      this.#quota = least === undefined ? 0 : Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
     }
+    for (const other of this.#others) this.#turnsBefore[other] = this.#turnsOf(other);
     this.#beganMs = nowMs;
     this.#waitedMs = 0;
     this.#turns = 0;
@@ -170,6 +175,10 @@ export class Spreading {
   #sample(worker: number): void {
     const isWaiting = this.#status[worker * STATUS_WORDS + STATUS.isWaiting] as number;
     this.#waiting[worker] = (this.#waiting[worker] as number) + isWaiting;
+  }
+
+  #turnsOf(worker: number): number {
+    return this.#status[worker * STATUS_WORDS + STATUS.turns] as number;
   }
 
   #activeOf(worker: number): number {

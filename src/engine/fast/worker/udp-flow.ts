@@ -266,10 +266,10 @@ export class UdpFlow extends Session implements Task {
     return { record, replay };
   }
 
-  /** If it has a home elsewhere. */
+  /** If it has a home elsewhere, which has not died. */
   goHome({ hasRetired, isSilent }: { readonly hasRetired: boolean; readonly isSilent: boolean }): boolean {
     const errand = this.#errand;
-    if (errand === undefined) return false;
+    if (errand === undefined || !errand.isHomeThere) return false;
     this.#errand = undefined;
     const { record, replay } = this.depart();
     replay?.ended(this);

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { Deadline } from '../../../../src/engine/fast/worker/deadlines.ts';
 import { EventLoop } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
-import { close } from '../../../../src/sys/descriptor.ts';
+import { close, duplicate } from '../../../../src/sys/descriptor.ts';
 import { EPOLLIN } from '../../../../src/sys/epoll.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { recv, SOCK_STREAM, send, socketpair } from '../../../../src/sys/socket.ts';
@@ -210,4 +212,23 @@ test('what no event can cancel is due in each turn, however busy the worker is',
   clock.advance(5);
   loop.turn(0);
   assert.equal(Waiting.due, 1);
+});
+
+test('the table of handlers stays an array where another worker has the descriptors between', (t) => {
+  const { loop, owners, pair } = rig(t);
+  setFlagsFromString('--allow-natives-syntax');
+  const isDictionary = runInNewContext('(array) => %HasDictionaryElements(array)') as (array: unknown) => boolean;
+  const [fd] = pair();
+  const held: number[] = [];
+  t.after(() => {
+    for (const each of held) close(each);
+  });
+  // As another worker's.
+  while ((held.at(-1) ?? 0) < fd + 2000) held.push(must('fcntl', duplicate(fd)));
+  const [far, unwatched] = pair();
+  assert.ok(far > fd + 2000 && far < owners.length);
+  loop.close(unwatched);
+  assert.equal(isDictionary(loop.handlers), false);
+  loop.watch(far, EPOLLIN, { onEvents: () => {}, onShutdown: () => {} });
+  assert.equal(isDictionary(loop.handlers), false);
 });

@@ -26,6 +26,9 @@ const [localNameWords, clientNameWords] = [localName.words(), clientName.words()
  */
 const MAX_UNREAD = 12_800;
 
+/** So many endpoints may refuse one after the other until datagrams are lost. */
+const MAX_REFUSALS = 8;
+
 /** Receives datagrams of one Service port's clients, and gives each to its flow. */
 export abstract class UdpReceiver extends Listener implements FlowOwner {
   readonly flows = new FlowTable<UdpFlow>();
@@ -198,13 +201,16 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     const count = inbox.run(i, this.#endOfClient(i, end));
     const sent = flow.send(inbox, i, count);
     this.delivered(flow);
-    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again.
-    if (sent < count) {
-      const next = this.#flowOf(i + sent);
+    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again. That one may
+    // have refused those already.
+    let done = sent;
+    for (let refusals = 1; done < count && refusals <= MAX_REFUSALS; refusals++) {
+      const next = this.#flowOf(i + done);
       // Others of this run may have to wait, too.
-      if (next === undefined) return sent + 1;
-      next.send(inbox, i + sent, count - sent);
+      if (next === undefined) return done + 1;
+      done += next.send(inbox, i + done, count - done);
     }
+    if (done < count) this.port.count('limited', undefined, count - done);
     return count;
   }
 

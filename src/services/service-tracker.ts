@@ -296,6 +296,7 @@ export class ServiceTracker {
       this.addresses.addService(service);
       this.#touchRivals(service);
     }
+    if (!isDeepStrictEqual(nodePortsOf(before), nodePortsOf(service))) this.listeningChanged();
   }
 
   #applyEndpoints(key: ServiceKey, endpoints: Endpoints | undefined): void {
@@ -359,7 +360,6 @@ export class ServiceTracker {
     for (const address of service.clusterIPs) {
       for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
     }
-    if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
   }
 
   /** Touches those that name an address of these endpoints as an external IP. */
@@ -444,4 +444,9 @@ function update(entry: Entry, derived: Derived, delta: Delta): void {
   delta.unserved.push(...derived.unserved.filter(isNew));
   delta.refused.push(...derived.refused.filter(isNew));
   entry.reported = reported;
+}
+
+function nodePortsOf(service: Service | undefined): readonly string[] {
+  const ports = service?.ports.filter(({ nodePort }) => nodePort !== 0) ?? [];
+  return ports.map(({ nodePort, protocol }) => `${nodePort}/${protocol}`).toSorted();
 }

@@ -515,6 +515,24 @@ describe('addresses that would lead back to the proxy', () => {
     };
   };
 
+  test('a Service that names this node is derived anew when a NodePort comes or goes, not when its Service changes', () => {
+    const t = onNode();
+    t.slice('a', group([address(NODE)]));
+    t.it.takeDelta();
+    const ports = [{ name: '', protocol: 'TCP', port: 443, nodePort: 30_080 }] as const;
+    for (const [overrides, pending] of [
+      [{ ports }, 2],
+      [{ ports, externalIPs: [ip('192.0.2.200')] }, 1],
+      [{ ports: ports.map((each) => ({ ...each, nodePort: 30_081 })) }, 2],
+      [{}, 2],
+      [{ externalIPs: [ip('192.0.2.200')] }, 1],
+    ] as const) {
+      t.other({ clusterIPs: [ip('10.96.0.9')], ...overrides });
+      assert.equal(t.it.pendingServices, pending, JSON.stringify(overrides));
+      t.it.takeDelta();
+    }
+  });
+
   test("an endpoint with another Service's address is refused while that Service has it", () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.9')], 443));

@@ -1,6 +1,6 @@
 /**
- * Each worker's numbers of one namespace: descriptors, UDP flows, bytes of datagrams that it keeps, and bytes of streams
- * that stall.
+ * Each worker's numbers of one namespace: descriptors, UDP flows, bytes of datagrams that it keeps, and bytes of
+ * streams that stall.
  */
 const WORDS = { descriptors: 0, flows: 1, keptBytes: 2, stalledBytes: 3 } as const;
 const WORDS_OF_WORKER = 4;

@@ -31,7 +31,7 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
+import type { EstablishedRecord, FlowRecord, LiveRecord, SideRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpCarrier } from './udp-carrier.ts';
@@ -65,7 +65,7 @@ export function runWorker(clock: Clock): void {
     clock,
     random: Math.random,
     receive: () => receiveMessageOnPort(port)?.message,
-    report: (reports) => port.postMessage(reports),
+    report: (reports, given = []) => port.postMessage(reports, given),
   });
   const { loop } = engine;
   const run = (): void => {
@@ -414,6 +414,8 @@ export class Engine implements Handler {
       const { id, name } = handler.port;
       return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
     });
+    // Slow readers may have left hundreds of megabytes. Those of connections under way are needed after a thaw.
+    const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
     for (const listener of this.#listeners.values()) {
       if (listener instanceof UdpReceiver) records.push(...listener.waitingRecords());
     }
@@ -423,8 +425,13 @@ export class Engine implements Handler {
       const picker = port.isHome ? port.pickerRecord() : undefined;
       if (picker !== undefined) pickers.push([id, picker]);
     }
-    this.#context.report({ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } });
+    this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }], given);
   }
+}
+
+/** The record's own copy. */
+function restOf({ rest }: SideRecord): readonly ArrayBuffer[] {
+  return rest === undefined ? [] : [rest.buffer as ArrayBuffer];
 }
 
 function sharerIn(listener: Listener | undefined): FlowSharer | undefined {

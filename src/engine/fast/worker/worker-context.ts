@@ -46,7 +46,8 @@ export interface WorkerEffects {
   readonly random: Random;
   /** The next message, if one has come. */
   readonly receive: () => readonly Command[] | undefined;
-  readonly report: (reports: readonly Report[]) => void;
+  /** `given`: memory that goes along, in place of a copy. */
+  readonly report: (reports: readonly Report[], given?: readonly ArrayBuffer[]) => void;
 }
 
 /** What all Service ports of one worker share. */

@@ -70,7 +70,8 @@ export function engineRig(
         meanwhile.shift()?.();
         return message;
       },
-      report: (some) => reports.push(...some),
+      // As messages of a thread.
+      report: (some, given = []) => reports.push(...structuredClone(some, { transfer: [...given] })),
     },
   );
   t.after(() => {

@@ -3,7 +3,14 @@ import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Session } from '../../../../src/engine/fast/worker/port.ts';
-import type { Answer, Command, Report } from '../../../../src/engine/fast/worker/protocol.ts';
+import {
+  type Answer,
+  type Command,
+  type FrozenWorker,
+  type Report,
+  STATUS,
+  STATUS_WORDS,
+} from '../../../../src/engine/fast/worker/protocol.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { waitFor } from '../../../netns/wait.ts';
@@ -158,4 +165,30 @@ test('an exception ends its connection alone; more than a few in a second end th
   assert.equal(counters.read().active, 2);
   last.send('b');
   await echoed('ab', [last]);
+});
+
+test('what a slow reader has not taken goes along with a frozen connection without a copy, and stays for a thaw', async (t) => {
+  const { engine, reports, status, listen, command } = engineRig(t);
+  // Of the rest of the program: there are none for pipes.
+  new Int32Array(status.buffer)[STATUS_WORDS + STATUS.descriptors] = 0.9 * (1 << 20);
+  const sent = 16 << 20;
+  const backend = await TcpBackend.start(t, (peer) => peer.send(Buffer.alloc(sent, 'x')));
+  const { localPort } = listen({ endpoints: [backend.endpoint] });
+  const client = await connectTcp(localPort);
+  t.after(() => client.reset());
+  client.socket.pause();
+  const rest = await waitFor('bytes that nobody takes', () => {
+    engine.turn(10);
+    command({ kind: 'freeze', question: 1 });
+    const frozen = reports.at(-1) as { readonly answer: FrozenWorker };
+    command({ kind: 'thaw' });
+    const [record] = frozen.answer.records;
+    return record?.kind === 'established' && record.sides[1].rest;
+  });
+  assert.ok(rest.every((byte) => byte === 'x'.charCodeAt(0)));
+  client.socket.resume();
+  await waitFor('all of them', () => {
+    engine.turn(10);
+    return client.receivedBytes === sent;
+  });
 });

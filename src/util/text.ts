@@ -43,8 +43,3 @@ export function withoutAddress(text: string, name: string): string {
   const forms = [name, name.replace(/[[\]]/g, '')].map((form) => form.replace(/[^\w:]/g, '\\$&'));
   return text.replace(new RegExp(` (?:${forms.join('|')})(?::\\d+)?(?!\\w|[.:]\\w)`), '');
 }
-
-/** What was thrown, with its stack. */
-export function stackOf(thrown: unknown): string {
-  return thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
-}

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { allLocalAddresses } from '../kernel/addresses.ts';
 import type { FindObstacle } from '../kernel/client-addresses.ts';
 import type { FindRoutedApart } from '../kernel/policy-routing.ts';
-import type { Address, Cidr, IpFamily } from '../model/address.ts';
+import { type Address, type Cidr, type IpFamily, needsLink } from '../model/address.ts';
 import type { ClientAddress, ClientFacts } from '../model/client-address.ts';
 import type { DataPlane } from '../model/data-plane.ts';
 import type { Log } from '../util/log.ts';
@@ -59,7 +59,8 @@ export class ClientWatch {
     const facts: ClientFacts = {
       ...(podCidrs !== undefined && { podCidrs }),
       ...(routedApart.length > 0 && { routedApart }),
-      nodeAddresses: localAddresses(),
+      // Each start and end of a pod would be news for every worker.
+      nodeAddresses: localAddresses().filter((address) => !needsLink(address)),
       families: families.wanted.filter((family) => obstacles.get(family) === undefined),
     };
     if (isDeepStrictEqual(facts, this.#facts)) return;

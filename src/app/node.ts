@@ -11,6 +11,7 @@ import {
   FAMILIES,
   familyOf,
   type IpFamily,
+  needsLink,
   parseCidr,
 } from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
@@ -24,9 +25,6 @@ import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
 import type { ClientWatch } from './clients.ts';
 import type { Pipeline } from './pipeline.ts';
-
-/** Addresses of fe80::/10. Every interface of a pod has one, and nobody can listen there without naming the link. */
-const LINK_LOCAL = /^fe[89ab]/;
 
 const EVERYBODY: readonly Cidr[] = ['0.0.0.0/0', '::/0'].flatMap((text) => parseCidr(text) ?? []);
 
@@ -88,7 +86,7 @@ export class ThisNode {
       const primary = nodePortsOnPrimary ? this.address(family) : undefined;
       const isLimited = ofFamily.length > 0 || primary !== undefined;
       const isNamed = (address: Address) => address === primary || ofFamily.some((cidr) => cidrContains(cidr, address));
-      return localAddresses(family).filter((address) => (isLimited ? isNamed(address) : !LINK_LOCAL.test(address)));
+      return localAddresses(family).filter((address) => (isLimited ? isNamed(address) : !needsLink(address)));
     });
   }
 

@@ -1,6 +1,9 @@
-/** Each worker's numbers of one namespace: descriptors, UDP flows, and bytes of datagrams that it keeps. */
-const WORDS = { descriptors: 0, flows: 1, keptBytes: 2 } as const;
-const WORDS_OF_WORKER = 3;
+/**
+ * Each worker's numbers of one namespace: descriptors, UDP flows, bytes of datagrams that it keeps, and bytes of
+ * streams that stall.
+ */
+const WORDS = { descriptors: 0, flows: 1, keptBytes: 2, stalledBytes: 3 } as const;
+const WORDS_OF_WORKER = 4;
 
 /** What one namespace holds. Each worker writes its own numbers and adds up all, so no lock is needed. */
 export class Holding {
@@ -29,6 +32,11 @@ export class Holding {
   /** Those of this worker. */
   get keptBytes(): number {
     return this.#cells[this.#own + WORDS.keptBytes] as number;
+  }
+
+  /** The same. */
+  get stalledBytes(): number {
+    return this.#cells[this.#own + WORDS.stalledBytes] as number;
   }
 
   #sum(word: number): number {

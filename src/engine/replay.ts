@@ -14,12 +14,24 @@ const MAX_DATAGRAMS = 16;
  */
 const REFUSAL_MS = 3500;
 
+/**
+ * A refusal takes one round trip, and this is a long one within a cluster. A datagram is older than this when a later
+ * one is sent, and the kernel reports no refusal: then it has arrived, or is lost in silence.
+ */
+const ROUND_TRIP_MS = 100;
+
 /** Endpoints that are asked in turn. Each further one multiplies what one forged datagram costs. */
 const MAX_ASKED = 8;
 
 interface ReplayingPort extends KeepingPort {
   /** See `Backends.udpReplayMs`. */
   readonly udpReplayMs: number | undefined;
+}
+
+interface Kept {
+  readonly datagram: Uint8Array;
+  /** To the endpoint that is asked now. */
+  sentMs: number;
 }
 
 interface AskedFlow {
@@ -35,10 +47,12 @@ interface AskedFlow {
 export abstract class Replay<Flow extends AskedFlow> {
   /** The client has another flow by now. */
   hasRetired = false;
+  /** An endpoint has stayed silent: its answer may only be late. */
+  mayBeAnswered = false;
   readonly #kept: KeptBytes;
   readonly #port: ReplayingPort;
   /** In the order in which they came. Nobody may change their bytes. */
-  #datagrams: Uint8Array[] = [];
+  #datagrams: Kept[] = [];
   #bytes = 0;
   #isOver = false;
   #pick: Pick<Flow['target']> | undefined;
@@ -53,6 +67,7 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#port = port;
   }
 
+  protected abstract get nowMs(): number;
   protected abstract pick(): Pick<Flow['target']>;
   /** A flow to the next endpoint, if there is one. */
   protected abstract ask(): Flow | undefined;
@@ -73,7 +88,7 @@ export abstract class Replay<Flow extends AskedFlow> {
 
   /** `undefined` when `flow` does not ask any more. */
   datagramsOf(flow: Flow): readonly Uint8Array[] | undefined {
-    return flow === this.#flow ? this.#datagrams : undefined;
+    return flow === this.#flow ? this.#datagrams.map(({ datagram }) => datagram) : undefined;
   }
 
   /** Asks for the first time. */
@@ -100,7 +115,7 @@ export abstract class Replay<Flow extends AskedFlow> {
 
   /** The flow goes on elsewhere, with these: next is {@link rejoin} or {@link goOn}. */
   leave(): readonly Uint8Array[] {
-    const datagrams = this.#datagrams;
+    const datagrams = this.#datagrams.map(({ datagram }) => datagram);
     this.stopWaiting();
     this.#flow = undefined;
     this.#kept.give(this.#port, this.#bytes);
@@ -126,6 +141,16 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#askNext(false);
   }
 
+  /**
+   * A datagram was sent at `sentMs`, and the kernel reported no refusal of earlier ones. So none of those that are a
+   * round trip older is sent again: an endpoint may have got it. Where questions can be asked twice, all are kept.
+   */
+  wasSent(sentMs: number): void {
+    if (this.#port.udpReplayMs !== undefined) return;
+    const first = this.#datagrams.findIndex((kept) => kept.sentMs >= sentMs - ROUND_TRIP_MS);
+    this.#forget(first < 0 ? this.#datagrams.length : first);
+  }
+
   /** `count` answers came. Returns whether nothing is left to answer. */
   answered(count: number): boolean {
     // Where questions can be asked twice, each has an answer. Elsewhere any answer shows that the endpoint is there.
@@ -133,10 +158,7 @@ export abstract class Replay<Flow extends AskedFlow> {
       this.#end();
       return true;
     }
-    for (const { length } of this.#datagrams.splice(0, count)) {
-      this.#bytes -= length + OVERHEAD_BYTES;
-      this.#kept.give(this.#port, length + OVERHEAD_BYTES);
-    }
+    this.#forget(count);
     if (this.#datagrams.length === 0) this.#end();
     else this.#wait();
     return this.#isOver;
@@ -147,9 +169,12 @@ export abstract class Replay<Flow extends AskedFlow> {
     if (flow === this.#flow) this.#end();
   }
 
-  /** The flow has ended, and its endpoint will not answer. */
-  endedInVain(flow: Flow): void {
-    if (flow === this.#flow) this.#askNext(flow.hasRetired);
+  /** The flow has ended, and its endpoint will not answer. False when there is nothing to ask another one. */
+  endedInVain(flow: Flow): boolean {
+    if (flow !== this.#flow) return false;
+    const isKept = this.#datagrams.length > 0;
+    this.#askNext(flow.hasRetired);
+    return isKept;
   }
 
   /** For what {@link wait} began. */
@@ -159,7 +184,7 @@ export abstract class Replay<Flow extends AskedFlow> {
       this.#end();
       return;
     }
-    // Its answer may only be late.
+    this.mayBeAnswered = true;
     const { hasRetired } = flow;
     this.retire(flow);
     this.#askNext(hasRetired);
@@ -179,13 +204,23 @@ export abstract class Replay<Flow extends AskedFlow> {
   }
 
   /** After {@link tryReserve}. */
-  protected add(datagram: Uint8Array): void {
-    this.#datagrams.push(datagram);
+  protected add(datagram: Uint8Array, sentMs = this.nowMs): void {
+    this.#datagrams.push({ datagram, sentMs });
   }
 
+  /** The first `count` are never sent again. */
+  #forget(count: number): void {
+    for (const { datagram } of this.#datagrams.splice(0, count)) {
+      const bytes = datagram.length + OVERHEAD_BYTES;
+      this.#bytes -= bytes;
+      this.#kept.give(this.#port, bytes);
+    }
+  }
+
+  /** Another process or worker has sent them. When is not known, so the next datagram makes them old. */
   #addAll(datagrams: readonly Uint8Array[]): void {
     for (const datagram of datagrams) {
-      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram);
+      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram, Number.NEGATIVE_INFINITY);
     }
   }
 
@@ -202,8 +237,10 @@ export abstract class Replay<Flow extends AskedFlow> {
       return;
     }
     this.#wait();
-    for (const datagram of datagrams) {
-      flow.resend(datagram);
+    const { nowMs } = this;
+    for (const kept of datagrams) {
+      kept.sentMs = nowMs;
+      flow.resend(kept.datagram);
       // Refused at once: another flow has sent all of them by now, or none will.
       if (flow !== this.#flow) return;
     }

@@ -1,3 +1,5 @@
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
 import {
   type Address,
@@ -77,13 +79,26 @@ function isLocal(address: Address): boolean {
 }
 
 /** The source address and interface of packets to an address. To its own addresses, the machine sends by loopback. */
-function departureTo(address: Address) {
-  const family = familyOf(address);
-  if (isLocal(address)) {
-    const own = localAddresses(family);
-    return { source: own.find((each) => each === address) ?? own.find(isLoopback), interfaceName: 'lo' };
+async function departureTo(address: Address) {
+  const source = (await sourceTowards(address)) ?? hostAddress(familyOf(address))?.address;
+  return { source, interfaceName: isLocal(address) ? 'lo' : interfaceTowards(address) };
+}
+
+/** Which port does not matter: to connect a UDP socket sends nothing. */
+const ANY_PORT = 9;
+
+/** The address that the kernel gives to a connection; `undefined` without a route. */
+async function sourceTowards(address: Address): Promise<Address | undefined> {
+  const socket = createSocket(familyOf(address) === 'IPv4' ? 'udp4' : 'udp6');
+  try {
+    socket.connect(ANY_PORT, address);
+    await once(socket, 'connect');
+    return parseAddress(socket.address().address);
+  } catch {
+    return undefined;
+  } finally {
+    socket.close();
   }
-  return { source: hostAddress(family)?.address, interfaceName: interfaceTowards(address) };
 }
 
 /** The interface by which packets to an address leave, and packets from it arrive; `undefined` when it is unknown. */

@@ -3,6 +3,7 @@ import type { Clock, Random } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import { LineSplitter, LineTooLongError } from '../util/line-splitter.ts';
 import type { Log } from '../util/log.ts';
+import { stackOf } from '../util/text.ts';
 import { sleep } from '../util/wait.ts';
 import { parseWatchEvent, readPage, type WatchEvent } from './answers.ts';
 import type { Transport } from './api-client.ts';
@@ -154,7 +155,7 @@ export class Reflector<T> {
       if (error instanceof LineTooLongError) return { kind: 'failed', error: new ApiError('garbage', error.message) };
       if (!signal.aborted) {
         // A defect of this program. A new list most likely avoids it.
-        const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        const err = stackOf(error);
         this.#options.log.error('Watching the API server failed because of a defect of this program', { err });
       }
       return { kind: 'failed', error: new ApiError('garbage', causeMessage(error)) };

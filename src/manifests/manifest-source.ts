@@ -7,6 +7,7 @@ import type { ServiceKey } from '../model/service.ts';
 import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { stackOf } from '../util/text.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
 import {
@@ -341,8 +342,4 @@ function news(
 
 function unusable(err: string): Reading {
   return { status: 'unusable', err };
-}
-
-function stackOf(error: unknown): string {
-  return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }

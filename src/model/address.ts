@@ -43,6 +43,11 @@ export function isLoopback(address: Address): boolean {
   return address.startsWith('127.') || address === '::1';
 }
 
+/** Of fe80::/10. Every interface of a pod has one, and nobody can listen or send there without naming the link. */
+export function needsLink(address: Address): boolean {
+  return /^fe[89ab]/.test(address);
+}
+
 /** The IPv4 address of an IPv4-mapped one ("::ffff:10.0.0.1"); any other address unchanged. */
 export function unmapped(address: string): string {
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address;

@@ -1,4 +1,4 @@
-import { type Address, cidrMatcher, familyOf, isLoopback } from '../model/address.ts';
+import { type Address, cidrMatcher, familyOf, isLoopback, needsLink } from '../model/address.ts';
 import type { ClientFacts, KeptAddresses, KeptFor } from '../model/client-address.ts';
 
 /** Decides which clients endpoints see by their own address (docs/adr/0023). Asked once for each connection. */
@@ -19,7 +19,7 @@ export class KnownClients {
   keptFor({ pods, others }: KeptAddresses, client: Address): KeptFor {
     if (pods === 'none' && others === 'none') return 'none';
     if (!this.#families.has(familyOf(client)) || isLoopback(client) || this.#nodeAddresses.has(client)) return 'none';
-    if (this.#isRoutedApart(client)) return 'none';
+    if (needsLink(client) || this.#isRoutedApart(client)) return 'none';
     if (pods === others) return pods;
     return this.#isPod(client) ? pods : others;
   }

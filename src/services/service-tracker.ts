@@ -19,6 +19,7 @@ import {
 import {
   destinations,
   type EndpointSetName,
+  type FailedService,
   type HealthCheck,
   type ProxiedProtocol,
   type RefusedPart,
@@ -28,6 +29,7 @@ import {
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { NoEndpoints } from '../model/view.ts';
+import { messageOf, stackOf } from '../util/text.ts';
 import { matchesSpec } from './categorize-endpoints.ts';
 import {
   type Derived,
@@ -65,6 +67,9 @@ const EMPTY: Readonly<Entry> = {
   healthCheck: undefined,
   reported: new Set(),
 };
+/** Of one Service between two deltas, which are days apart while iptables is missing. The first waited longest. */
+const MAX_TRIGGERS = 256;
+
 const NOTHING_DERIVED: Derived = {
   ports: new Map(),
   unserved: [],
@@ -89,7 +94,9 @@ export class ServiceTracker {
   /** Services with a part that is left out because a program of this node has its port. */
   readonly #awaitingPorts = new Set<ServiceKey>();
   /** Of the touched Services, since the last delta with them. */
-  readonly #triggers = new Map<ServiceKey, readonly number[]>();
+  readonly #triggers = new Map<ServiceKey, number[]>();
+  /** Why a Service could not be derived, which is a defect. */
+  readonly #faults = new Map<ServiceKey, string>();
   /** What Services claim. Only this tracker adds to it. */
   readonly addresses: KnownAddresses;
   #topology: NodeTopology = {};
@@ -127,11 +134,16 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
+  /** Touches the Services that name an address that came or went: the others do not change. */
   setNodeAddresses(addresses: Iterable<Address>): void {
-    const nodeAddresses = new Set(addresses);
-    if (isDeepStrictEqual(nodeAddresses, this.addresses.nodeAddresses)) return;
-    this.addresses.nodeAddresses = nodeAddresses;
-    this.#touchAll();
+    const before = this.addresses.nodeAddresses;
+    const after = new Set(addresses);
+    this.addresses.nodeAddresses = after;
+    for (const address of [...before, ...after]) {
+      if (before.has(address) === after.has(address)) continue;
+      this.#touchMentions(address);
+      for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
+    }
   }
 
   /** All weights that an operator has set. Work is in proportion to the difference. */
@@ -221,13 +233,13 @@ export class ServiceTracker {
     for (const key of this.#touched) {
       if (left-- <= 0) break;
       this.#touched.delete(key);
-      delta.triggeredAt.push(...(this.#triggers.get(key) ?? []));
+      for (const at of this.#triggers.get(key) ?? []) delta.triggeredAt.push(at);
       this.#triggers.delete(key);
       const entry = this.#entries.get(key);
       if (entry === undefined) continue;
       const { service } = entry;
-      const derived =
-        service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
+      const derived = this.#derive(key, entry, surroundings, delta);
+      if (derived === undefined) continue;
       update(entry, derived, delta);
       if (derived.awaitsPort) this.#awaitingPorts.add(key);
       else this.#awaitingPorts.delete(key);
@@ -238,6 +250,22 @@ export class ServiceTracker {
       if (service === undefined && !hasEndpointObjects(entry)) this.#entries.delete(key);
     }
     return delta;
+  }
+
+  /** `undefined` after an exception, which must not cost the other Services. */
+  #derive(key: ServiceKey, entry: Entry, surroundings: Surroundings, delta: Delta): Derived | undefined {
+    const { service } = entry;
+    try {
+      const derived =
+        service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
+      if (this.#faults.delete(key)) delta.failed.push({ key });
+      return derived;
+    } catch (error) {
+      const err = messageOf(error);
+      if (err !== this.#faults.get(key)) delta.failed.push({ key, err: stackOf(error) });
+      this.#faults.set(key, err);
+      return undefined;
+    }
   }
 
   #servicePort(name: ServicePortName) {
@@ -268,6 +296,7 @@ export class ServiceTracker {
       this.addresses.addService(service);
       this.#touchRivals(service);
     }
+    if (!isDeepStrictEqual(nodePortsOf(before), nodePortsOf(service))) this.listeningChanged();
   }
 
   #applyEndpoints(key: ServiceKey, endpoints: Endpoints | undefined): void {
@@ -298,7 +327,9 @@ export class ServiceTracker {
   #noteTrigger({ service, group, triggeredAt }: EndpointSlice): void {
     const [first] = group.addresses;
     if (triggeredAt === undefined || first === undefined || familyOf(first.address) !== this.#options.family) return;
-    this.#triggers.set(service, [...(this.#triggers.get(service) ?? []), triggeredAt]);
+    const known = this.#triggers.get(service);
+    if (known === undefined) this.#triggers.set(service, [triggeredAt]);
+    else if (known.length < MAX_TRIGGERS) known.push(triggeredAt);
   }
 
   #remember(object: Endpoints | EndpointSlice): void {
@@ -329,7 +360,6 @@ export class ServiceTracker {
     for (const address of service.clusterIPs) {
       for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
     }
-    if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
   }
 
   /** Touches those that name an address of these endpoints as an external IP. */
@@ -377,6 +407,8 @@ function groupsWith(
   return mention.groups.filter(({ addresses }) => addresses.some((each) => each.address === address));
 }
 
+type Delta = ReturnType<typeof emptyDelta>;
+
 function emptyDelta() {
   return {
     upserted: [] as ServicePort[],
@@ -384,12 +416,13 @@ function emptyDelta() {
     unserved: [] as UnservedPort[],
     refused: [] as RefusedPart[],
     healthChecks: new Map<ServiceKey, HealthCheck | undefined>(),
+    failed: [] as FailedService[],
     triggeredAt: [] as number[],
   } satisfies SnapshotDelta;
 }
 
 /** Stores what was derived, and adds what is new to `delta`. */
-function update(entry: Entry, derived: Derived, delta: ReturnType<typeof emptyDelta>): void {
+function update(entry: Entry, derived: Derived, delta: Delta): void {
   const last = new Map(entry.served.map((port) => [port.name, port]));
   entry.served = [...derived.ports.values()].map((port) => {
     const before = last.get(port.name);
@@ -411,4 +444,9 @@ function update(entry: Entry, derived: Derived, delta: ReturnType<typeof emptyDe
   delta.unserved.push(...derived.unserved.filter(isNew));
   delta.refused.push(...derived.refused.filter(isNew));
   entry.reported = reported;
+}
+
+function nodePortsOf(service: Service | undefined): readonly string[] {
+  const ports = service?.ports.filter(({ nodePort }) => nodePort !== 0) ?? [];
+  return ports.map(({ nodePort, protocol }) => `${nodePort}/${protocol}`).toSorted();
 }

@@ -17,11 +17,14 @@ interface BoundedFrequencyOptions {
 }
 
 const FIRST_RETRY_MS = 1_000;
+/** After failures, a request waits at most the first of these, and a retry without a request the second. */
+const MAX_REQUEST_MS = 2_000;
+const MAX_RETRY_MS = 30_000;
 
 /**
  * Runs one function as often as requested within limits (upstream `pkg/util/async/bounded_frequency_runner.go`).
  * Requests during a run or the minimal interval share one later run. Unlike upstream, retries a failed run with growing
- * waits.
+ * waits, and soon where somebody requests a run.
  */
 export class BoundedFrequencyRunner {
   readonly #options: BoundedFrequencyOptions;
@@ -74,8 +77,10 @@ export class BoundedFrequencyRunner {
   /** `dueMs` counts from the end of the last run. */
   #next(): { readonly cause: RunCause; readonly dueMs: number } {
     const maxMs = this.#options.maxIntervalMs;
-    if (this.#failures > 0)
-      return { cause: 'retry', dueMs: backoffMs(this.#failures, { firstMs: FIRST_RETRY_MS, maxMs }) };
+    if (this.#failures > 0) {
+      const most = Math.min(maxMs, this.#requested ? MAX_REQUEST_MS : MAX_RETRY_MS);
+      return { cause: 'retry', dueMs: backoffMs(this.#failures, { firstMs: FIRST_RETRY_MS, maxMs: most }) };
+    }
     return this.#requested ? { cause: 'change', dueMs: 0 } : { cause: 'period', dueMs: maxMs };
   }
 

@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../util/clock.ts';
 interface CanaryOptions {
   readonly clock: Clock;
   readonly intervalMs: number;
-  /** Whether the rules are intact. Rejects when it cannot tell. */
+  /** Whether the rules are intact. Rejects when it cannot tell: the next look may. */
   readonly look: () => Promise<boolean>;
   /** Must not throw. */
   readonly onLost: () => void;
@@ -63,7 +63,7 @@ export class Canary {
     if (this.#isStopped) return;
     const { look, onLost } = this.#options;
     this.#looking = look()
-      .catch(() => false)
+      .catch(() => true)
       .then((areThere) => {
         this.#looking = undefined;
         this.#arm();

@@ -1,4 +1,5 @@
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
+import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { PortalDelta } from '../rules/portal.ts';
@@ -6,7 +7,7 @@ import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/text.ts';
+import { messageOf, stackOf } from '../util/text.ts';
 import { backoffMs, inSlices, nextTurn } from '../util/wait.ts';
 import { BoundedFrequencyRunner, type RunCause } from './bounded-frequency-runner.ts';
 import { Canary } from './canary.ts';
@@ -47,9 +48,12 @@ const NO_CHANGE: SnapshotDelta = {
   removed: [],
   unserved: [],
   refused: [],
+  failed: [],
   triggeredAt: [],
   healthChecks: new Map(),
 };
+
+const UNEXPECTED = 'An unexpected error; please report it';
 
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
@@ -73,6 +77,7 @@ export class Controller implements SourceSink {
   /** Set while changes are being processed or will be. */
   #flushing: Promise<void> | undefined;
   #requestArmed = false;
+  /** Until a sync has brought them back. */
   #rulesLost = false;
   #nodeChanged = false;
   #stopped = false;
@@ -199,11 +204,19 @@ export class Controller implements SourceSink {
     this.#options.health.queuedUpdate();
     if (this.#requestArmed) return;
     this.#requestArmed = true;
-    void this.#settled().then(async () => {
+    void this.#requestSync();
+  }
+
+  async #requestSync(): Promise<void> {
+    try {
+      await this.#settled();
       await this.#recheckEndpoints();
+    } catch (error) {
+      this.#options.log.error(UNEXPECTED, { err: stackOf(error) });
+    } finally {
       this.#requestArmed = false;
       this.#runner.request();
-    });
+    }
   }
 
   /** The events of one turn take effect together. */
@@ -215,7 +228,7 @@ export class Controller implements SourceSink {
 
   /** Returns whether there is more. */
   #flushSome(): boolean {
-    const { tracker, listeners, onDelta } = this.#options;
+    const { tracker, listeners, log, onDelta } = this.#options;
     let isMore = false;
     try {
       if (this.#stopped) return false;
@@ -226,15 +239,28 @@ export class Controller implements SourceSink {
       for (const { name, what, reason } of delta.refused) {
         this.#lines.warn(name, 'A part of this Service port is left out', { what, reason });
       }
-      onDelta?.(delta);
-      listeners.vacate(tracker.addresses.takeNewPorts());
-      for (const name of delta.removed) listeners.unwant(name);
-      for (const port of delta.upserted) listeners.want(port);
+      for (const { key, err } of delta.failed) {
+        if (err === undefined) log.info('The changes of this Service take effect again', { svc: key });
+        else this.#lines.error(key, 'A change of this Service has no effect; please report it', { err });
+      }
+      this.#attempt(() => onDelta?.(delta));
+      this.#attempt(() => listeners.vacate(tracker.addresses.takeNewPorts()));
+      for (const name of delta.removed) this.#attempt(() => listeners.unwant(name), name);
+      for (const port of delta.upserted) this.#attempt(() => listeners.want(port), port.name);
       isMore = tracker.pendingServices > 0;
       return isMore;
     } finally {
       // In this very turn: an event after it needs another flush.
       if (!isMore) this.#flushing = undefined;
+    }
+  }
+
+  /** An exception must not cost the other Services of the delta, which the tracker takes for served. */
+  #attempt(act: () => void, svc?: ServicePortName): void {
+    try {
+      act();
+    } catch (error) {
+      this.#options.log.error(UNEXPECTED, { ...(svc !== undefined && { svc }), err: stackOf(error) });
     }
   }
 
@@ -253,7 +279,8 @@ export class Controller implements SourceSink {
   }
 
   #repair(): void {
-    if (this.#stopped) return;
+    // A failing repair is retried, and has its own line.
+    if (this.#stopped || this.#rulesLost) return;
     this.#options.log.warn('The iptables rules are not as they were installed; repairing them');
     this.#options.health.queuedUpdate();
     this.#rulesLost = true;
@@ -264,10 +291,11 @@ export class Controller implements SourceSink {
     const { clock, listeners, flows, rules, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     let err: string | undefined;
-    const verify = cause !== 'change' || this.#rulesLost;
-    this.#rulesLost = false;
+    let verify = false;
     try {
       await this.#canary.during(async () => {
+        // Not before: the canary may have been looking.
+        verify = cause !== 'change' || this.#rulesLost;
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
         health.syncBegins();
@@ -276,6 +304,8 @@ export class Controller implements SourceSink {
         this.#nodeChanged = false;
         await this.#applyInSlices(delta);
         const { wereMissing } = await rules.sync({ verify });
+        // Before the canary looks again.
+        this.#rulesLost = false;
         if (wereMissing) flows.noteMissing(rules.portals);
         listeners.closeRetired(retired);
       });

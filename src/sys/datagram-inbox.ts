@@ -79,14 +79,14 @@ export class DatagramInbox {
     this.#used = capacity;
   }
 
-  /** The number of datagrams received, up to {@link capacity}; or a negative errno. */
-  receive(fd: number): number {
+  /** The number of datagrams received, up to `atMost` of {@link capacity}; or a negative errno. */
+  receive(fd: number, atMost = this.capacity): number {
     const { headers, headerWords } = this.#slots;
     for (let i = 0; i < this.#used; i++) {
       headerWords[i * HEADER_WORDS + MMSGHDR.nameLength / 4] = SOCKET_ADDRESS_BYTES;
       headerWords[i * HEADER_WORDS + MMSGHDR.controlLength / 4] = CONTROL_STRIDE;
     }
-    const received = result(recvmmsgC(fd, headers.address, this.capacity, 0, 0));
+    const received = result(recvmmsgC(fd, headers.address, atMost, 0, 0));
     this.#used = Math.max(received, 0);
     return received;
   }

@@ -29,6 +29,7 @@ const NLA_F_NESTED = 0x8000;
 const NLA_TYPE_MASK = 0x3fff;
 
 const MESSAGE_HEADER = 16;
+const SEQUENCE = 8;
 const ATTRIBUTE_HEADER = 4;
 /** `struct nfgenmsg`: family 0 · version 1 · resource 2–3 (network order). */
 const NFGENMSG_BYTES = 4;
@@ -100,6 +101,8 @@ export class NetfilterSocket {
   readonly answer = new Memory(ANSWER_BYTES);
   readonly #own: (fd: number) => void;
   #fd = -1;
+  /** Of the last request that wants to know. An answer with another one is of an earlier request, and too late. */
+  #sequence = 0;
 
   /** `own` gets the descriptor when it is opened. */
   constructor(own: (fd: number) => void) {
@@ -121,12 +124,12 @@ export class NetfilterSocket {
    * type, one of them. A refusal of the other does not count.
    */
   change(type: number, request: Memory, count: 1 | 2 = 1): number {
-    const sent = send(this.#fd, request, 0, request.length);
+    const sent = this.#ask(request);
     if (sent < 0) return sent;
     const { bytes } = this.answer;
     let status = 0;
     for (let refusals = 0; refusals < count; refusals++) {
-      const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
+      const received = this.#receive();
       if (received === -EAGAIN) return status;
       if (received < 0) return received;
       if (bytes.readUInt16LE(REFUSED_TYPE) === type) status = bytes.readInt32LE(MESSAGE_HEADER);
@@ -134,7 +137,7 @@ export class NetfilterSocket {
     return status;
   }
 
-  /** Sends the first `length` bytes: requests that want no answer. Nobody learns of refusals. */
+  /** Sends the first `length` bytes: requests that want no answer, without a number. Nobody learns of refusals. */
   changeAll(requests: Memory, length: number): void {
     if (send(this.#fd, requests, 0, length) < 0) return;
     while (recv(this.#fd, this.answer, 0, ANSWER_BYTES) >= 0);
@@ -142,12 +145,28 @@ export class NetfilterSocket {
 
   /** Puts one object into {@link answer}. The length of the message, or a negative errno. */
   get(request: Memory): number {
-    const sent = send(this.#fd, request, 0, request.length);
+    const sent = this.#ask(request);
     if (sent < 0) return sent;
-    const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
+    const received = this.#receive();
     if (received < 0) return received;
     const { bytes } = this.answer;
     return bytes.readUInt16LE(4) === NLMSG_ERROR ? bytes.readInt32LE(MESSAGE_HEADER) : received;
+  }
+
+  /** Sends all messages in `request` with one number, which is never 0. */
+  #ask(request: Memory): number {
+    const { bytes, length } = request;
+    this.#sequence = (this.#sequence + 1) & 0x7fff_ffff || 1;
+    for (let at = 0; at < length; at += bytes.readUInt32LE(at)) bytes.writeUInt32LE(this.#sequence, at + SEQUENCE);
+    return send(this.#fd, request, 0, length);
+  }
+
+  /** The length of the next answer to the last request, or a negative errno. */
+  #receive(): number {
+    for (;;) {
+      const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
+      if (received < 0 || this.answer.bytes.readUInt32LE(SEQUENCE) === this.#sequence) return received;
+    }
   }
 }
 

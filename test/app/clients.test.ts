@@ -54,6 +54,13 @@ describe('what the data plane knows of clients', () => {
     assert.deepEqual(clients.facts, last);
   });
 
+  test('is told nothing when only link-local addresses of IPv6 change, as with each pod', () => {
+    const { look, machine } = watch();
+    assert.equal(look().length, 1);
+    machine.addresses = ['10.0.0.1', 'fe80::1', 'febf::2'].map((text) => address(text));
+    assert.deepEqual(look(), []);
+  });
+
   test('has the clients that policy routing sends another way, which one line says', () => {
     const { look, machine, lines } = watch();
     machine.routedApart = [cidr('10.0.3.7/32')];

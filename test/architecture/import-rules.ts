@@ -52,7 +52,8 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
       'util/ip-bytes.ts',
     ],
   ],
-  ['node:dgram', ['engine/node/']],
+  // The last one only connects sockets, to learn a source address.
+  ['node:dgram', ['engine/node/', 'kernel/addresses.ts']],
 ]);
 
 /** Decide and compute only: what they need of Node computes too. */

@@ -15,9 +15,14 @@ test('all Service ports and workers of a namespace count together, until a worke
   new Holding(one, 1).add(100, 'keptBytes');
   assert.equal(new Holding(two, 0).keptBytes, 0, 'each worker has its own');
   assert.equal(new Holding(two, 1).keptBytes, 100);
+  new Holding(one, 1).add(7, 'stalledBytes');
+  assert.deepEqual([new Holding(two, 0).stalledBytes, new Holding(two, 1).stalledBytes], [0, 7]);
   holdings.clear(1);
   const left = new Holding(two, 0);
-  assert.deepEqual([left.total, left.flows, new Holding(two, 1).keptBytes], [2, 5, 0]);
+  assert.deepEqual(
+    [left.total, left.flows, new Holding(two, 1).keptBytes, new Holding(two, 1).stalledBytes],
+    [2, 5, 0, 0],
+  );
 });
 
 test('a namespace is forgotten when it has neither a Service port nor a connection', () => {

@@ -161,23 +161,23 @@ describe('the address of the node in rules', () => {
   });
 });
 
-test('all of 127.0.0.0/8 is local, and reached from the address of the loopback interface', () => {
+test('all of 127.0.0.0/8 is local, and reached from the address of the loopback interface', async () => {
   const [loopback] = networkInterfaces()['lo']?.filter(({ family }) => family === 'IPv4') ?? [];
   for (const text of ['127.0.0.2', '127.255.255.254']) {
     assert.ok(machine.isLocal(ip(text)));
-    const { source, interfaceName } = machine.departureTo(ip(text));
+    const { source, interfaceName } = await machine.departureTo(ip(text));
     assert.deepEqual([source, interfaceName], [loopback?.address, 'lo']);
   }
 });
 
-test('packets to a local address have it as their source; packets to others follow a route', () => {
+test('packets to a local address have it as their source; packets to others follow a route', async () => {
   const own = Object.values(networkInterfaces())
     .flatMap((infos) => infos ?? [])
     .find(({ family, internal }) => family === 'IPv4' && !internal);
   if (own !== undefined) {
-    assert.deepEqual(machine.departureTo(ip(own.address)), { source: own.address, interfaceName: 'lo' });
+    assert.deepEqual(await machine.departureTo(ip(own.address)), { source: own.address, interfaceName: 'lo' });
   }
   const elsewhere = ip('192.0.2.1');
   assert.equal(machine.isLocal(elsewhere), false);
-  assert.equal(machine.departureTo(elsewhere).interfaceName, machine.interfaceTowards(elsewhere));
+  assert.equal((await machine.departureTo(elsewhere)).interfaceName, machine.interfaceTowards(elsewhere));
 });

@@ -43,6 +43,13 @@ describe('which clients endpoints see', () => {
     }
   });
 
+  test('nobody whose address of fe80::/10 means nothing without its link', () => {
+    const clients = new KnownClients(FACTS);
+    for (const client of ['fe80::7', 'febf::7']) {
+      assert.equal(clients.keptFor(kept('all', 'all'), address(client)), 'none');
+    }
+  });
+
   test('nobody whose packets policy routing sends another way', () => {
     const routedApart = ['10.244.1.7/32', '10.244.8.0/24', 'fd00:244::7/128'].map((each) => parseCidr(each) as Cidr);
     const clients = new KnownClients({ ...FACTS, routedApart });

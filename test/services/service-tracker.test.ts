@@ -24,6 +24,7 @@ const NOTHING_NEW: SnapshotDelta = {
   removed: [],
   unserved: [],
   refused: [],
+  failed: [],
   healthChecks: new Map(),
   triggeredAt: [],
 };
@@ -116,6 +117,23 @@ describe('slices', () => {
     assert.deepEqual(t.it.takeDelta().triggeredAt, []);
   });
 
+  test('keep the first of very many triggers', () => {
+    const t = serving();
+    for (let triggeredAt = 1; triggeredAt <= 2_000; triggeredAt++) {
+      const value = { key: 'shop/a' as const, service: 'shop/web' as const, group: group([]), triggeredAt };
+      t.it.apply([
+        {
+          kind: 'EndpointSlice',
+          key: 'shop/a',
+          value: { ...value, group: group([address(`10.0.0.${1 + (triggeredAt % 2)}`)]) },
+        },
+      ]);
+    }
+    const { triggeredAt, upserted } = t.it.takeDelta();
+    assert.equal(upserted.length, 1);
+    assert.deepEqual([triggeredAt[0], triggeredAt.length <= 1_000], [1, true]);
+  });
+
   test('of one Service merge, and take precedence over Endpoints while there is one', () => {
     const t = serving();
     t.endpoints(group([address('10.0.0.9')]));
@@ -129,6 +147,74 @@ describe('slices', () => {
 });
 
 describe('a delta', () => {
+  test('has the other Services where one cannot be derived, which keeps its last state and is reported once', () => {
+    let fault: string | undefined;
+    const t = tracker({
+      isListening: () => {
+        if (fault !== undefined) throw new Error(fault);
+        return false;
+      },
+    });
+    t.it.setNodeAddresses([ip('192.0.2.1')]);
+    const change = (port: number) => {
+      t.service(
+        service({ externalIPs: [ip('192.0.2.1')], ports: [{ name: 'http', protocol: 'TCP', port, nodePort: 0 }] }),
+      );
+      for (const key of ['shop/a', 'shop/b'] as const) {
+        const ports = [{ name: 'http', protocol: 'TCP' as const, port, nodePort: 0 }];
+        t.it.apply([{ kind: 'Service', key, value: service({ key, ports }) }]);
+      }
+      const { upserted, removed, failed } = t.it.takeDelta();
+      assert.equal(t.it.pendingServices, 0);
+      const faults = failed.map(({ key, err }) => [key, err?.split('\n')[0]]);
+      return [upserted.map(({ name }) => name).sort(), removed, faults];
+    };
+    const others = ['shop/a:http', 'shop/b:http'];
+    assert.deepEqual(change(80), [[...others, 'shop/web:http'], [], []]);
+    fault = 'a defect';
+    assert.deepEqual(change(81), [others, [], [['shop/web', 'Error: a defect']]]);
+    assert.deepEqual(change(82), [others, [], []]);
+    fault = 'another defect';
+    assert.deepEqual(change(83), [others, [], [['shop/web', 'Error: another defect']]]);
+    fault = undefined;
+    assert.deepEqual(change(84), [[...others, 'shop/web:http'], [], [['shop/web', undefined]]]);
+  });
+
+  test('derives only the Services that name an address which the node has got or lost', () => {
+    const t = serving();
+    t.it.apply(
+      Array.from({ length: 1_000 }, (_, i) => {
+        const key = `shop/s${i}` as const;
+        return { kind: 'Service', key, value: service({ key, ports: [] }) };
+      }),
+    );
+    t.it.apply([
+      {
+        kind: 'Service',
+        key: 'shop/s1',
+        value: service({ key: 'shop/s1', externalIPs: [ip('192.0.2.1')] }),
+      },
+    ]);
+    t.endpoints(group([address('192.0.2.2')]));
+    t.it.takeDelta();
+    const derived = (...addresses: string[]) => {
+      t.it.setNodeAddresses(addresses.map(ip));
+      const { pendingServices } = t.it;
+      t.it.takeDelta();
+      return pendingServices;
+    };
+    assert.equal(derived('10.0.0.1', '169.254.0.1'), 0);
+    assert.equal(derived('10.0.0.1', '192.0.2.1'), 1, 'an external IP');
+    assert.equal(derived('10.0.0.1', '192.0.2.1', '192.0.2.2'), 1, 'an endpoint');
+    assert.equal(derived('10.0.0.1'), 2);
+    const key = 'shop/s2';
+    t.it.apply([{ kind: 'Service', key, value: service({ key, clusterIPs: [ip('192.0.2.3')] }) }]);
+    t.it.takeDelta();
+    assert.equal(derived('10.0.0.1', '192.0.2.3'), 1, 'a cluster IP');
+    assert.equal(derived('10.0.0.1'), 1);
+    assert.equal(derived('10.0.0.1', '169.254.0.1'), 0);
+  });
+
   test('is empty when an edit was undone, or when only the order differs', () => {
     const t = serving();
     t.endpoints(group([address('10.0.0.1'), address('10.0.0.2')]));
@@ -428,6 +514,24 @@ describe('addresses that would lead back to the proxy', () => {
       },
     };
   };
+
+  test('a Service that names this node is derived anew when a NodePort comes or goes, not when its Service changes', () => {
+    const t = onNode();
+    t.slice('a', group([address(NODE)]));
+    t.it.takeDelta();
+    const ports = [{ name: '', protocol: 'TCP', port: 443, nodePort: 30_080 }] as const;
+    for (const [overrides, pending] of [
+      [{ ports }, 2],
+      [{ ports, externalIPs: [ip('192.0.2.200')] }, 1],
+      [{ ports: ports.map((each) => ({ ...each, nodePort: 30_081 })) }, 2],
+      [{}, 2],
+      [{ externalIPs: [ip('192.0.2.200')] }, 1],
+    ] as const) {
+      t.other({ clusterIPs: [ip('10.96.0.9')], ...overrides });
+      assert.equal(t.it.pendingServices, pending, JSON.stringify(overrides));
+      t.it.takeDelta();
+    }
+  });
 
   test("an endpoint with another Service's address is refused while that Service has it", () => {
     const t = onNode();

@@ -32,6 +32,7 @@ export function createController({
   minSyncPeriodMs = 1_000,
   history = new PortHistory(),
   onDelta,
+  isListening,
 }: Pick<ControllerOptions, 'rules'> & {
   readonly clock: ManualClock;
   readonly log: RecordingLog;
@@ -40,6 +41,7 @@ export function createController({
   /** That of `rules`. */
   readonly history?: PortHistory;
   readonly onDelta?: (delta: SnapshotDelta) => void;
+  readonly isListening?: () => boolean;
 }) {
   const dataPlane = new FakeDataPlane();
   const health = {
@@ -49,7 +51,7 @@ export function createController({
       return health.isQueued || health.hasBegun;
     },
   };
-  const tracker = new ServiceTracker('IPv4');
+  const tracker = new ServiceTracker('IPv4', { ...(isListening && { isListening }) });
   const ports = new PortAllocator({ range: portRange, reserved: new Set(), history, clock, random: () => 0 });
   const flows = {
     note: () => {},

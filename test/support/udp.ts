@@ -11,12 +11,13 @@ import { waitFor } from '../netns/wait.ts';
 export class UdpClient {
   readonly socket: Socket;
   readonly received: Buffer[] = [];
+  /** How often ICMP has told that nobody takes its datagrams. */
+  refusals = 0;
 
   private constructor(socket: Socket) {
     this.socket = socket;
     socket.on('message', (datagram) => this.received.push(datagram));
-    // ICMP refusals: tests notice the missing reply.
-    socket.on('error', () => {});
+    socket.on('error', (err) => this.#failed(err));
   }
 
   static async connect(
@@ -38,12 +39,16 @@ export class UdpClient {
   }
 
   send(datagram: string | Buffer): void {
-    this.socket.send(datagram, () => {});
+    this.socket.send(datagram, (err) => this.#failed(err));
   }
 
   /** Resolves when the kernel has it: over loopback it is then in the queue of the receiver. */
   delivered(datagram: string): Promise<unknown> {
     return new Promise((resolve) => this.socket.send(datagram, resolve));
+  }
+
+  #failed(err: Error | null): void {
+    if (err !== null && 'code' in err && err.code === 'ECONNREFUSED') this.refusals++;
   }
 
   /** Sends and waits for the next reply. */

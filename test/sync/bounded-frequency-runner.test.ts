@@ -118,6 +118,36 @@ describe('a bounded-frequency runner', () => {
     assert.equal(h.runs.length, 1);
   });
 
+  test('runs a request at once when a long wait after failures has begun more than 2 s before', async () => {
+    const h = harness({ min: 0, max: 600_000 });
+    h.state.succeed = false;
+    h.runner.request();
+    await h.advance(100_000, 100);
+    assert.equal(h.times().at(-1), 91_000);
+    h.runner.request();
+    await h.advance(10);
+    assert.equal(h.times().at(-1), 100_000);
+  });
+
+  test('a flood of requests starts a failing run only every 2 s', async () => {
+    const h = harness({ min: 0, max: 600_000 });
+    h.state.succeed = false;
+    for (let i = 0; i < 6_000; i++) {
+      h.runner.request();
+      await h.advance(10);
+    }
+    assert.deepEqual(h.times().slice(0, 4), [0, 1_000, 3_000, 5_000]);
+    assert.equal(h.runs.length, 31);
+  });
+
+  test('retries alone at most 30 s after a failed run, however long the maximal interval', async () => {
+    const h = harness({ min: 0, max: 600_000 });
+    h.state.succeed = false;
+    h.runner.request();
+    await h.advance(121_000, 100);
+    assert.deepEqual(h.times(), [0, 1_000, 3_000, 7_000, 15_000, 31_000, 61_000, 91_000, 121_000]);
+  });
+
   test('starts nothing after stop, and stop waits for the current run', async () => {
     const h = harness();
     let open = () => {};

@@ -4,6 +4,7 @@ import type { PortRange } from '../../src/model/address.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
 import type { SnapshotDelta, UnservedPort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
+import { JUMPS, type Jump } from '../../src/rules/chains.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { PortHistory } from '../../src/rules/port-history.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
@@ -22,10 +23,14 @@ function endpoints(...addresses: string[]): SourceEvent {
   return { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [group] } };
 }
 
+/** What another program may do. */
+const EMPTIED = '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n';
+
 interface Options {
   readonly nodeAddress?: string;
   readonly portRange?: PortRange;
   readonly onDelta?: (delta: SnapshotDelta) => void;
+  readonly isListening?: () => boolean;
   /** Of iptables, from the start. */
   readonly fault?: IptablesError;
 }
@@ -34,7 +39,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const iptables = new FakeIptables();
-  const state = { fault };
+  const state = { fault, looking: undefined as Promise<void> | undefined };
   const checked = <Arguments extends unknown[], Result>(call: (...args: Arguments) => Promise<Result>) => {
     return async (...args: Arguments) => {
       if (state.fault !== undefined) throw state.fault;
@@ -48,7 +53,10 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       flavour: 'nft',
       save: checked((family, table) => iptables.save(family, table)),
       restore: checked((family, text) => iptables.restore(family, text)),
-      list: (family, table, chain) => iptables.list(family, table, chain),
+      list: async (family, table, chain) => {
+        await state.looking;
+        return await iptables.list(family, table, chain);
+      },
       generation: () => iptables.generation(),
     },
   });
@@ -67,7 +75,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       .get('nat')
       ?.get('KUBE-PORTALS-CONTAINER')
       ?.map((spec) => /--comment "([^"]*)"/.exec(spec)?.[1]);
-  return { clock, log, dataPlane, iptables, health, state, controller, settle, ruled };
+  return { clock, log, tracker, dataPlane, iptables, health, state, controller, settle, ruled };
 }
 
 /** A controller that serves shop/web. */
@@ -191,6 +199,109 @@ describe('the controller', () => {
       h.log.lines.map(({ message }) => message),
       ['Cannot read the iptables rules; serving nothing until a retry succeeds', 'The iptables rules can be read'],
     );
+  });
+
+  test('keeps the rules that the others need when one Service port throws, and says so', async () => {
+    const h = harness();
+    h.controller.apply([service(), service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
+    h.controller.synced();
+    await h.settle();
+    const update = h.dataPlane.update.bind(h.dataPlane);
+    h.dataPlane.update = (id, backends) => {
+      if (id === 'shop/web') throw new Error('a defect');
+      update(id, backends);
+    };
+    h.controller.apply([
+      service({ clusterIPs: [ip('10.96.1.1')] }),
+      service({ key: 'shop/late', clusterIPs: [ip('10.96.1.2')] }),
+    ]);
+    await h.settle(1_000);
+    assert.match(await h.iptables.save('IPv4', 'nat'), /-d 10\.96\.1\.2\/32 /);
+    assert.deepEqual(
+      h.log.of('error').map(({ message, fields }) => [message, fields['svc']]),
+      [['An unexpected error; please report it', 'shop/web']],
+    );
+  });
+
+  test('reports a Service that cannot be derived, and that it can be again', async () => {
+    let isFaulty = false;
+    const h = harness({
+      nodeAddress: '192.168.50.10',
+      isListening: () => {
+        if (isFaulty) throw new Error('a defect');
+        return false;
+      },
+    });
+    const external = () => service({ externalIPs: [ip('192.168.50.10')] });
+    h.controller.apply([external()]);
+    h.controller.synced();
+    await h.settle();
+    const before = h.log.lines.length;
+    isFaulty = true;
+    for (let change = 0; change < 5; change++) {
+      h.controller.apply([external()]);
+      await h.settle();
+    }
+    isFaulty = false;
+    h.controller.apply([external()]);
+    await h.settle();
+    assert.deepEqual(
+      h.log.lines.slice(before).map(({ message, fields }) => `${fields['svc']}: ${message}`),
+      [
+        'shop/web: A change of this Service has no effect; please report it',
+        'shop/web: The changes of this Service take effect again',
+      ],
+    );
+  });
+
+  test('syncs later changes after an exception before a sync', async () => {
+    const h = await serving();
+    const { tracker } = h;
+    const { listeningChanged } = tracker;
+    tracker.listeningChanged = () => {
+      tracker.listeningChanged = listeningChanged;
+      throw new Error('a defect');
+    };
+    for (const [key, address] of [
+      ['shop/a', '10.96.0.2'],
+      ['shop/b', '10.96.0.3'],
+    ] as const) {
+      h.controller.apply([service({ key, clusterIPs: [ip(address)] })]);
+      await h.settle(1_000);
+    }
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/a', 'shop/b', 'shop/web']);
+    assert.match(String(h.log.of('error')[0]?.fields['err']), /a defect/);
+  });
+
+  test('repairs rules in the very sync of a change that a look has delayed', async () => {
+    const h = await serving();
+    const looking = Promise.withResolvers<void>();
+    h.state.looking = looking.promise;
+    await h.settle(2_000);
+    const [jump] = JUMPS as [Jump];
+    await h.iptables.restore('IPv4', `*nat\n-D ${jump.from} ${jump.spec}\nCOMMIT\n`);
+    h.controller.apply([service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle();
+    looking.resolve();
+    await h.settle();
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/late', 'shop/web']);
+    assert.ok((await h.iptables.list('IPv4', 'nat', jump.from)).includes(jump.spec));
+  });
+
+  test('tells once that rules are gone, however often it cannot repair them', async () => {
+    const h = await serving();
+    const told = () => h.log.of('warn').map(({ message }) => message);
+    await h.iptables.restore('IPv4', EMPTIED);
+    h.state.fault = new IptablesError('locked', 'another program holds the lock');
+    for (let seconds = 0; seconds < 100; seconds++) await h.settle(1_000);
+    const lost = 'The iptables rules are not as they were installed; repairing them';
+    assert.deepEqual(told(), [lost]);
+    h.state.fault = undefined;
+    for (let seconds = 0; seconds < 40; seconds++) await h.settle(1_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+    await h.iptables.restore('IPv4', EMPTIED);
+    for (let seconds = 0; seconds < 10; seconds++) await h.settle(1_000);
+    assert.deepEqual(told(), [lost, lost]);
   });
 
   test('logs which Service ports it cannot serve', async () => {

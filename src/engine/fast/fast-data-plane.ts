@@ -1,4 +1,5 @@
 import { MessageChannel } from 'node:worker_threads';
+import { IdleCores } from '../../kernel/idle-cores.ts';
 import type { Address } from '../../model/address.ts';
 import type { ClientFacts } from '../../model/client-address.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
@@ -37,6 +38,7 @@ import {
   STATUS,
   STATUS_WORDS,
 } from './worker/protocol.ts';
+import { SPARE_LOOK_MS } from './worker/spreading.ts';
 import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
@@ -169,6 +171,7 @@ class FastDataPlane implements DataPlane {
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
+  readonly #wakeFds: readonly number[];
   /** The main thread's row. */
   readonly #status: Int32Array;
   readonly #holdings: Holdings;
@@ -192,8 +195,10 @@ class FastDataPlane implements DataPlane {
       owners: new SharedArrayBuffer(limit),
       status: new SharedArrayBuffer((workers + 1) * STATUS_WORDS * 4),
     };
+    this.#wakeFds = shared.wakeFds;
     this.#status = new Int32Array(shared.status, workers * STATUS_WORDS * 4);
     this.#holdings = new Holdings(workers);
+    const idleCores = new IdleCores();
     this.#workers = Array.from({ length: workers }, (_, index) => {
       const worker: WorkerThread = new WorkerThread({
         ...shared,
@@ -203,6 +208,7 @@ class FastDataPlane implements DataPlane {
         log,
         onEvent: (event) => this.#observe(event),
         onBusy: (port) => this.#onBusy(port),
+        idleCores: () => idleCores.at(clock.now(), SPARE_LOOK_MS),
         onGone: () => Promise.all(this.#others(worker).map((each) => each.ask({ kind: 'unlink', worker: index }))),
         onReclaimed: () => this.#holdings.clear(index),
         connectionLog: {
@@ -216,7 +222,7 @@ class FastDataPlane implements DataPlane {
     this.handOver = new FastHandOver({
       workers: this.#workers,
       ports: () => this.#states(),
-      closeListeners: () => this.#closeListeners(),
+      closeAll: () => this.#closeAll(),
       adoptPort: (state) => this.#adoptPort(state),
       leastLoaded: () => this.#leastLoaded(),
     });
@@ -329,11 +335,13 @@ class FastDataPlane implements DataPlane {
     if (this.#isShutDown) return;
     this.#isShutDown = true;
     await Promise.all(this.#workers.map((worker) => worker.end('shutdown')));
-    this.#closeListeners();
+    this.#closeAll();
   }
 
-  #closeListeners(): void {
+  /** When no worker runs any more: each wakes the others. */
+  #closeAll(): void {
     this.#isShutDown = true;
+    for (const fd of this.#wakeFds) close(fd);
     for (const { socket, moreFds } of this.#ports.values()) this.#closeSockets([socket.fd, ...moreFds]);
     this.#ports.clear();
   }

@@ -1,5 +1,6 @@
 import type { ListenSpec } from '../../model/data-plane.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../model/hand-over.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { CLOSED_PORT, type PortState, pack, unpack } from './parcels.ts';
 import { NO_PORT, type PortId } from './worker/protocol.ts';
 import type { LiveRecord } from './worker/records.ts';
@@ -16,7 +17,8 @@ export interface HandOverHost {
   readonly workers: readonly WorkerThread[];
   /** Every open port, without its picker. */
   ports(): Iterable<{ readonly id: PortId; readonly state: PortState }>;
-  closeListeners(): void;
+  /** Once all workers have ended. */
+  closeAll(): void;
   /** Opens a port that another process had. Rejects with the reason when it cannot. */
   adoptPort(state: PortState): Promise<Assigned>;
   /** For the connections of ports that are not open any more. */
@@ -55,6 +57,8 @@ export class FastHandOver implements HandOver {
         .flatMap(({ records }) =>
           records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
         )
+        // A flow ends with its port. One may have been on its way between two workers then.
+        .filter((record) => record.port !== CLOSED_PORT || protocolOf(record) === 'TCP')
         .sort((a, b) => Number(a.kind === 'waiting') - Number(b.kind === 'waiting')),
     });
   }
@@ -79,7 +83,7 @@ export class FastHandOver implements HandOver {
 
   async release(): Promise<void> {
     await Promise.all(this.#host.workers.map((worker) => worker.end('release')));
-    this.#host.closeListeners();
+    this.#host.closeAll();
   }
 
   async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {
@@ -108,11 +112,16 @@ export class FastHandOver implements HandOver {
     if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);
   }
 
-  #ownerOf({ kind, port }: LiveRecord, ports: readonly Assigned[]): Omit<Assigned, 'spec'> {
-    const protocol = kind === 'flow' || kind === 'waiting' ? 'UDP' : 'TCP';
+  #ownerOf(record: LiveRecord, ports: readonly Assigned[]): Omit<Assigned, 'spec'> {
+    const { port } = record;
+    const protocol = protocolOf(record);
     if (port === CLOSED_PORT && protocol === 'TCP') return { id: NO_PORT, worker: this.#host.leastLoaded() };
     const owner = ports[port];
     if (owner?.spec.protocol === protocol) return owner;
     throw new Error(`a record belongs to the ${protocol} port ${port}, which does not exist`);
   }
+}
+
+function protocolOf({ kind }: LiveRecord): ProxiedProtocol {
+  return kind === 'flow' || kind === 'waiting' ? 'UDP' : 'TCP';
 }

@@ -5,6 +5,7 @@ import { close, signal } from '../../sys/descriptor.ts';
 import { resetOnClose } from '../../sys/socket.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
+import { stackOf } from '../../util/text.ts';
 import { backoffMs } from '../../util/wait.ts';
 import {
   type Answer,
@@ -20,6 +21,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './worker/protocol.ts';
+import { IDLE_CORE } from './worker/told-idle-cores.ts';
 
 /** A turn lasts milliseconds. Looks are counted, not time: a process that was stopped must not blame its workers. */
 const LOOK_MS = 2 * LONGEST_TURN_MS;
@@ -58,6 +60,8 @@ export interface WorkerThreadSetup extends WorkerSetup {
   readonly onEvent: (event: NumberedEvent) => void;
   /** Others could carry some connections of this port. */
   readonly onBusy: (port: PortId) => void;
+  /** Of the machine. */
+  readonly idleCores: () => number;
   readonly connectionLog: ConnectionLogSink;
   /** The thread has ended: resolves when no other worker passes anything on to it. */
   readonly onGone: () => Promise<unknown>;
@@ -214,12 +218,11 @@ export class WorkerThread {
       await gone.promise;
       timer.cancel();
     }
-    close(this.#wakeFd);
   }
 
   #spawn(): void {
-    const { entry, clock, log, onEvent, onBusy, onGone, onReclaimed, connectionLog, onRestart, ...workerData } =
-      this.#setup;
+    const { entry, clock, log, onEvent, onBusy, idleCores, ...others } = this.#setup;
+    const { onGone, onReclaimed, connectionLog, onRestart, ...workerData } = others;
     const thread = new Worker(entry, {
       workerData,
       name: `data-plane-${this.index}`,
@@ -239,7 +242,7 @@ export class WorkerThread {
         this.#isStopping = true;
         this.#starting.reject(err);
       } else if (!this.#isStopping) {
-        log.error('A worker of the data plane failed', { worker: this.index, err: inFull(err) });
+        log.error('A worker of the data plane failed', { worker: this.index, err: stackOf(err) });
       }
     });
     thread.once('exit', () => void this.#onExit());
@@ -258,6 +261,11 @@ export class WorkerThread {
       this.#takeEntries(report);
     } else if (report.kind === 'busy') {
       this.#setup.onBusy(report.port);
+    } else if (report.kind === 'ask-idle-cores') {
+      this.#status[STATUS.idleCores] = Math.round(this.#setup.idleCores() * IDLE_CORE);
+    } else if (report.kind === 'fault') {
+      const { log, index } = this.#setup;
+      log.error('A connection has ended by a fault of the proxy', { worker: index, err: report.err });
     } else {
       this.#setup.onEvent(report);
     }
@@ -320,7 +328,7 @@ export class WorkerThread {
         this.#spawn();
       } catch (err) {
         // Such as EAGAIN, when the kernel gives no thread.
-        log.error('A worker of the data plane cannot be started', { worker: index, err: inFull(err) });
+        log.error('A worker of the data plane cannot be started', { worker: index, err: stackOf(err) });
         return this.#restartLater();
       }
       onRestart();
@@ -359,8 +367,4 @@ export class WorkerThread {
   #wake(): void {
     signal(this.#wakeFd);
   }
-}
-
-function inFull(err: unknown): string {
-  return err instanceof Error ? (err.stack ?? err.message) : String(err);
 }

@@ -3,7 +3,9 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import { congestionOption } from '../../sys/congestion-control.ts';
 import { close, duplicate } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
+import { sendPortUnreachable } from '../../sys/port-unreachable.ts';
 import { peerState, recv, setOption, unacknowledgedBytes } from '../../sys/socket.ts';
+import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { askedFor } from '../tcp-ends.ts';
 
 const scratch = new Memory(64 << 10);
@@ -29,6 +31,11 @@ export const kernelSockets = {
     return fd < 0 ? undefined : fd;
   },
   close: (fd: number) => void close(fd),
+  /** See {@link sendPortUnreachable}. */
+  refuseDatagram(client: Endpoint, local: Endpoint): void {
+    const [from, to] = [client, local].map(({ address, port }) => encodeSocketAddress(address, port));
+    sendPortUnreachable(from as Memory, to as Memory);
+  },
   /** What has been received and not read; there may be some after the connection has broken, too. */
   readRest(socket: Socket): readonly Buffer[] {
     const chunks: Buffer[] = [];

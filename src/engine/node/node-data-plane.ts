@@ -10,11 +10,12 @@ import type { Timer } from '../../util/clock.ts';
 import { countersOf } from '../core/target.ts';
 import { listenError } from '../errors.ts';
 import { KeptBytes } from '../kept-bytes.ts';
+import { RefusalRation } from '../refusal-ration.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port, Shared } from './port.ts';
 import { TcpListener } from './tcp-listener.ts';
-import { UdpListener } from './udp-listener.ts';
+import { type AllFlows, UdpListener } from './udp-listener.ts';
 
 export type { NodeDataPlaneSetup } from './port.ts';
 
@@ -62,13 +63,14 @@ class NodeDataPlane implements DataPlane {
   readonly #open = new Map<ListenerId, OpenPort>();
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
-  readonly #udpFlows = { active: 0, kept: new KeptBytes() };
+  readonly #udpFlows: AllFlows;
   readonly #shared: Shared;
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 
   constructor(setup: NodeDataPlaneSetup) {
     this.#setup = setup;
+    this.#udpFlows = { active: 0, kept: new KeptBytes(), refusals: new RefusalRation(setup.clock) };
     this.#shared = new Shared(setup);
   }
 

@@ -158,13 +158,18 @@ export class UdpFlow extends Session<Port> {
     this.#receivedBytes += datagram.length;
     this.port.count('receivedBytes', undefined, datagram.length);
     this.#keep(datagram);
-    this.resend(datagram);
+    this.#give(datagram, this.port.thread.nowMs);
   }
 
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
+    this.#give(datagram, undefined);
+  }
+
+  /** `sentMs`: when the client's next datagram came. */
+  #give(datagram: Uint8Array, sentMs: number | undefined): void {
     add(this.target.counters, COUNTER.receivedBytes, datagram.length);
-    if (this.#waiting === undefined) this.#transmit(datagram);
+    if (this.#waiting === undefined) this.#transmit(datagram, sentMs);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
     else this.port.count('limited');
   }
@@ -256,7 +261,7 @@ export class UdpFlow extends Session<Port> {
     this.#replay?.keep(datagram);
   }
 
-  #transmit(datagram: Uint8Array): void {
+  #transmit(datagram: Uint8Array, sentMs?: number): void {
     if (this.isOver) return;
     if (!hasRoomToSend(this.#socket)) {
       this.port.count('limited');
@@ -264,6 +269,7 @@ export class UdpFlow extends Session<Port> {
     }
     this.#socket.send(datagram, (err) => {
       if (err !== null) this.#fail(err);
+      else if (sentMs !== undefined) this.#replay?.wasSent(sentMs);
     });
   }
 
@@ -300,6 +306,8 @@ export class UdpFlow extends Session<Port> {
     }
     // The client's next datagram must not be pinned to it.
     this.port.picker.forget(this.#client.address, this.target);
-    replay?.endedInVain(this);
+    if (replay?.endedInVain(this) !== true && !this.hasRetired && this.#asked !== undefined) {
+      this.#asked.asking.refuse(this.#asked);
+    }
   }
 }

@@ -11,9 +11,10 @@ import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../err
 import { flowLimit } from '../flow-limits.ts';
 import type { KeptBytes } from '../kept-bytes.ts';
 import type { KeptClient } from '../kept-dials.ts';
+import type { RefusalRation } from '../refusal-ration.ts';
 import type { Port } from './port.ts';
 import { hasRoomToSend, type LocalSocket, UdpFlow, udpSocket } from './udp-flow.ts';
-import { type Asking, UdpReplay } from './udp-replay.ts';
+import { type Asked, type Asking, UdpReplay } from './udp-replay.ts';
 
 /** The kernel chooses a port that is free at one address; at another it may be taken. */
 const PORT_TRIES = 16;
@@ -27,6 +28,7 @@ interface Beginning {
 export interface AllFlows {
   active: number;
   readonly kept: KeptBytes;
+  readonly refusals: RefusalRation;
 }
 
 /**
@@ -96,6 +98,7 @@ export class UdpListener implements Asking {
       const reason = before === 0 ? 'no-endpoints' : 'exhausted';
       this.port.clientRefused(remote.address, reason);
       this.port.refusedDatagram(endpointOf(remote), `refused-${reason}`);
+      if (!replay.mayBeAnswered) this.refuse(replay);
       return undefined;
     }
     // Not before it is known that there will be a flow: the one that makes room may still be answered.
@@ -113,6 +116,12 @@ export class UdpListener implements Asking {
       return undefined;
     }
     return this.#beginTo(target, replay, { tries, kept });
+  }
+
+  refuse({ local, remote }: Omit<Asked, 'asking'>): void {
+    const { clock, kernel } = this.port.setup;
+    if (kernel === undefined || !this.#allFlows.refusals.tryTake(this.port, clock.now())) return;
+    kernel.refuseDatagram(endpointOf(remote), endpointOf(local.socket.address()));
   }
 
   /** Flows end; descriptors are closed within the call. */

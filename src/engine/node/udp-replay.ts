@@ -13,6 +13,8 @@ export interface Asking {
   readonly kept: KeptBytes;
   /** A flow to the next endpoint of the replay's pick, if there is one. */
   ask(replay: UdpReplay): UdpFlow | undefined;
+  /** Tells the client that nobody gets its datagram. */
+  refuse(client: Omit<Asked, 'asking'>): void;
 }
 
 /** A client, and who begins its flows. */
@@ -42,9 +44,12 @@ export class UdpReplay extends Replay<UdpFlow> {
     else this.#asking.port.count('notKept');
   }
 
+  protected get nowMs(): number {
+    return this.#asking.port.thread.nowMs;
+  }
+
   protected pick(): Pick<Target> {
-    const { picker, setup } = this.#asking.port;
-    return picker.pick(this.remote.address, setup.clock.now());
+    return this.#asking.port.picker.pick(this.remote.address, this.nowMs);
   }
 
   protected ask(): UdpFlow | undefined {

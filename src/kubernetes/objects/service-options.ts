@@ -8,6 +8,8 @@ const PREFIX = 'kube-userspace-proxy/';
 
 /** Below, a healthy endpoint would seldom be waited for; above, a client has given up (resolvers wait 5 s). */
 const UDP_REPLAY = { minMs: 10, maxMs: 5000 };
+/** Workers keep a list for each value that there has been. */
+const UDP_REPLAY_STEP_MS = 10;
 
 /** A pod seldom warms up in less, and a mistyped day would be no start. */
 const SLOW_START = { minMs: 1000, maxMs: 3_600_000 };
@@ -42,7 +44,8 @@ export function decodeServiceOptions(
     const problem = 'has no effect on UDP ports: only a TCP connection can begin with a header';
     warnings.add(annotations.get(`${PREFIX}proxy-protocol`).error(problem).problem);
   }
-  const udpReplayMs = duration('udp-replay', UDP_REPLAY);
+  const exactUdpReplayMs = duration('udp-replay', UDP_REPLAY);
+  const udpReplayMs = exactUdpReplayMs && Math.round(exactUdpReplayMs / UDP_REPLAY_STEP_MS) * UDP_REPLAY_STEP_MS;
   if (udpReplayMs !== undefined && !ports.some(({ protocol }) => protocol === 'UDP')) {
     warnings.add(annotations.get(`${PREFIX}udp-replay`).error('has no effect: the Service has no UDP port').problem);
   }

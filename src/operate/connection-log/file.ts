@@ -1,7 +1,8 @@
-import { closeSync, constants, fchmodSync, fstatSync, openSync, write } from 'node:fs';
+import { closeSync, constants, fchmodSync, fstat, fstatSync, ftruncate, openSync, read, write } from 'node:fs';
 import { promisify } from 'node:util';
 import type { ConnectionEntry, ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
+import { LastingFault } from '../../util/lasting-fault.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
@@ -25,6 +26,9 @@ const CLOSE_MS = 2_000;
 type Write = (fd: number, bytes: Buffer, offset: number) => Promise<{ readonly bytesWritten: number }>;
 
 const writeTo: Write = promisify(write);
+const [readFrom, statsOf, cutTo] = [promisify(read), promisify(fstat), promisify(ftruncate)];
+
+const NOTHING = Buffer.alloc(0);
 
 interface ConnectionLogFileOptions {
   readonly path: string;
@@ -48,17 +52,25 @@ export class ConnectionLogFile implements ConnectionLogSink {
   readonly #queue: string[] = [];
   #queued = 0;
   #missing = 0;
-  /** The file ends with a part of a line. */
-  #isTorn = false;
+  /** The beginning of the next line. The file ended with it after the last write. */
+  #torn = NOTHING;
+  /** The end of the file is not known: it was opened, or a write has failed. */
+  #mustLook = true;
   #mustReopen = false;
   #writing: Promise<void> | undefined;
   #retry: Timer | undefined;
   /** Why the last write failed. */
   #err: string | undefined;
+  readonly #fault: LastingFault;
 
   /** Throws a sentence for the user when there can be no such file. */
   constructor(options: ConnectionLogFileOptions) {
     this.#options = options;
+    this.#fault = new LastingFault({
+      log: options.log,
+      begun: 'Cannot write the connection log; its entries wait, and are dropped when too many do',
+      over: 'The connection log is written again',
+    });
     try {
       this.#fd = openLog(options.path);
     } catch (error) {
@@ -92,18 +104,26 @@ export class ConnectionLogFile implements ConnectionLogSink {
   /** Goes on in a new file of the same path, because somebody has renamed the old one. No entry is lost. */
   reopen(): void {
     this.#mustReopen = true;
-    this.#retry?.cancel();
-    this.#retry = undefined;
+    this.#stopWaiting();
     this.#write();
   }
 
   /** Resolves when all is written, or cannot be in time. */
   async close(): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, onDropped } = this.#options;
+    this.#stopWaiting();
+    this.#write();
+    const end = (this.#writing ?? Promise.resolve()).then(() => this.#cutTorn());
+    // A call that hangs must not find another file at this number.
+    const closed = withDeadline(end, { clock, ms: CLOSE_MS, late: 'late' }).then(() => closeSync(this.#fd));
+    await closed.catch(() => {});
+    this.#stopWaiting();
+    if (this.#queue.length > 0) onDropped(this.#queue.length, this.#err);
+  }
+
+  #stopWaiting(): void {
     this.#retry?.cancel();
-    await withDeadline(this.#writing ?? Promise.resolve(), { clock, ms: CLOSE_MS, late: 'late' }).catch(() => {});
-    // A write that hangs must not find another file at this number.
-    if (this.#writing === undefined) closeSync(this.#fd);
+    this.#retry = undefined;
   }
 
   #write(): void {
@@ -118,7 +138,7 @@ export class ConnectionLogFile implements ConnectionLogSink {
     // What else comes in this turn goes along.
     await Promise.resolve();
     for (;;) {
-      if (this.#mustReopen) this.#openAgain();
+      if (this.#mustReopen) await this.#openAgain();
       const lines = this.#take();
       if (lines.length === 0) return;
       if (await this.#append(lines)) continue;
@@ -130,14 +150,16 @@ export class ConnectionLogFile implements ConnectionLogSink {
     }
   }
 
-  #openAgain(): void {
+  async #openAgain(): Promise<void> {
     const { path, log } = this.#options;
     this.#mustReopen = false;
     try {
       const fd = openLog(path);
+      // Its entry goes to the new file as a whole.
+      await this.#cutTorn();
       closeSync(this.#fd);
       this.#fd = fd;
-      this.#isTorn = false;
+      this.#mustLook = true;
       log.info('Opened the file of the connection log again', { file: path });
     } catch (error) {
       log.warn('Cannot open the file of the connection log again, so the one before stays in use', {
@@ -148,8 +170,11 @@ export class ConnectionLogFile implements ConnectionLogSink {
   }
 
   #take(): readonly string[] {
-    if (this.#queue.length === 0) {
-      return this.#missing === 0 ? [] : [missingLine(this.#missing, this.#options.clock.wallNow())];
+    if (this.#queue.length === 0 && this.#missing > 0) {
+      const text = missingLine(this.#missing, this.#options.clock.wallNow());
+      this.#missing = 0;
+      this.#queue.push(text);
+      this.#queued += text.length;
     }
     let length = 0;
     const past = this.#queue.findIndex((text) => {
@@ -159,33 +184,62 @@ export class ConnectionLogFile implements ConnectionLogSink {
     return this.#queue.slice(0, past < 0 ? undefined : Math.max(1, past));
   }
 
-  /** False when not all of it could be written. The rest stays in the queue. */
+  /**
+   * False when not all of it could be written. The rest stays in the queue. A full disk takes a part of a line, and the
+   * next try adds the other part: those who read along would take a file that gets shorter for a new one.
+   */
   async #append(lines: readonly string[]): Promise<boolean> {
-    const { write: append = writeTo } = this.#options;
-    const isMissingLine = this.#queue.length === 0;
-    const missing = this.#missing;
-    const head = this.#isTorn ? '\n' : '';
-    const bytes = Buffer.from(head + lines.join(''));
-    let written = 0;
+    const { path, write: append = writeTo } = this.#options;
+    const bytes = Buffer.from(`\n${lines.join('')}`);
+    // Behind the newline, which is written where the file ends within another line.
+    let written = 1 + this.#torn.length;
     this.#err = undefined;
     try {
+      if (this.#mustLook) written = await this.#lookAtEnd();
+      this.#mustLook = false;
       while (written < bytes.length) written += (await append(this.#fd, bytes, written)).bytesWritten;
+      this.#fault.succeeded({ file: path });
     } catch (error) {
       this.#err = messageOf(error);
+      this.#mustLook = true;
+      this.#fault.failed(this.#err, { file: path });
     }
-    let end = head.length;
-    const whole = lines.filter((text) => {
-      end += Buffer.byteLength(text);
-      return end <= written;
-    });
-    this.#isTorn = written === 0 ? this.#isTorn : bytes[written - 1] !== NEWLINE;
-    if (isMissingLine) {
-      if (whole.length > 0) this.#missing -= missing;
-    } else {
-      this.#queue.splice(0, whole.length);
-      for (const text of whole) this.#queued -= text.length;
+    let end = 1;
+    let whole = 0;
+    for (const text of lines) {
+      const next = end + Buffer.byteLength(text);
+      if (next > written) break;
+      end = next;
+      whole++;
+      this.#queued -= text.length;
     }
+    this.#queue.splice(0, whole);
+    this.#torn = bytes.subarray(end, written);
     return this.#err === undefined;
+  }
+
+  /** How much of a newline and the next line the file has already. Another process may have written to it. */
+  async #lookAtEnd(): Promise<number> {
+    if (await this.#endsWith(this.#torn)) return 1 + this.#torn.length;
+    const isWhole = (await statsOf(this.#fd)).size === 0 || (await this.#endsWith(Buffer.of(NEWLINE)));
+    return isWhole ? 1 : 0;
+  }
+
+  /** False for nothing. */
+  async #endsWith(bytes: Buffer): Promise<boolean> {
+    const { size } = await statsOf(this.#fd);
+    if (bytes.length === 0 || size < bytes.length) return false;
+    const end = Buffer.alloc(bytes.length);
+    await readFrom(this.#fd, end, 0, end.length, size - end.length);
+    return end.equals(bytes);
+  }
+
+  /** Before the file is left. What cannot be cut off stays. */
+  async #cutTorn(): Promise<void> {
+    try {
+      if (await this.#endsWith(this.#torn)) await cutTo(this.#fd, (await statsOf(this.#fd)).size - this.#torn.length);
+    } catch {}
+    this.#torn = NOTHING;
   }
 }
 
@@ -193,11 +247,11 @@ const NEWLINE = 0x0a;
 
 /** Throws an error whose message is a clause for the user. */
 function openLog(path: string): number {
-  const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK } = constants;
+  const { O_RDWR, O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK } = constants;
   let fd: number;
   try {
     // Not through a link, which somebody else may have made. Opening a pipe would block.
-    fd = openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, MODE);
+    fd = openSync(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, MODE);
   } catch (error) {
     const { code = '', message } = error as NodeJS.ErrnoException;
     throw new Error(CAUSES.get(code) ?? `cannot be opened (${message})`);

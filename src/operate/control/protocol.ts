@@ -41,7 +41,10 @@ export interface Commands {
     readonly piece: { readonly wasDrained: boolean };
   };
   readonly weight: {
-    /** Without a weight, what an operator has set is taken back. */
+    /**
+     * Without a weight, what an operator has set is taken back. An endpoint that no Service has is an error, unless it
+     * has been set before.
+     */
     readonly params: { readonly endpoint: Endpoint; readonly weight?: number };
     /** What was set before. */
     readonly piece: { readonly before?: number };

@@ -177,6 +177,7 @@ export class ControlServer {
       case 'weight': {
         const { endpoint, weight } = request.params;
         const before = operations.weightOf(endpoint);
+        if (before === undefined) await this.#usersOf(endpoint, 'so it has no weight to set; list shows the endpoints');
         if (!operations.setWeight(endpoint, weight)) throw tooMany();
         const fields = { backend: endpointName(endpoint), ...(weight !== undefined && { weight }) };
         if (weight !== undefined) log.info('An operator set the weight of an endpoint', fields);
@@ -195,13 +196,21 @@ export class ControlServer {
   }
 
   async #drain({ endpoint, isAgain, forced }: Commands['drain']['params']): Promise<EndpointUsers> {
-    const { view, operations, log, clock } = this.#options;
-    const before = await endpointUsers(endpoint, view, clock);
+    const { operations, log } = this.#options;
+    const unknown = 'so nothing is drained; list shows the endpoints, and --force drains it before a Service gets it';
+    const before = await this.#usersOf(endpoint, isAgain || forced ? undefined : unknown);
     if (isAgain) return before;
-    if (before.users.length === 0 && !forced) throw unknownEndpoint(endpoint);
     if (!operations.setWeight(endpoint, 0)) throw tooMany();
     log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
     return before;
+  }
+
+  /** Throws where no Service has the endpoint, mostly a slip of the operator, when given what that means. */
+  async #usersOf(endpoint: Endpoint, unknown?: string): Promise<EndpointUsers> {
+    const { view, clock } = this.#options;
+    const found = await endpointUsers(endpoint, view, clock);
+    if (found.users.length > 0 || unknown === undefined) return found;
+    throw new RequestError(`no Service that this node serves has the endpoint ${endpointName(endpoint)}, ${unknown}`);
   }
 
   async *#tail(filter: Commands['tail']['params'], closed: AbortSignal): AsyncGenerator<string> {
@@ -272,13 +281,6 @@ async function firstLine(socket: Socket): Promise<string | undefined> {
   } catch (error) {
     throw error instanceof LineTooLongError ? new RequestError(error.message) : error;
   }
-}
-
-function unknownEndpoint(endpoint: Endpoint): RequestError {
-  return new RequestError(
-    `no Service that this node serves has the endpoint ${endpointName(endpoint)}, so nothing is drained; ` +
-      'list shows the endpoints, and --force drains it before a Service gets it',
-  );
 }
 
 function tooMany(): RequestError {

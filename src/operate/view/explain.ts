@@ -72,7 +72,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     return { summary, served: false, rules: [], candidates: [] };
   }
   const { clock, machine } = sources;
-  const packet = packetOf(question, machine);
+  const packet = await packetOf(question, machine);
   const path = await trace(packet, {
     list: (table, chain) => sources.iptables.list(family, table, chain),
     isLocal: (address) => machine.isLocal(address),
@@ -108,7 +108,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   };
 }
 
-function packetOf({ address, port, protocol, client }: Question, machine: Machine): TracedPacket {
+async function packetOf({ address, port, protocol, client }: Question, machine: Machine): Promise<TracedPacket> {
   if (client !== undefined && familyOf(client) !== familyOf(address)) {
     throw new Error(`${client} cannot connect to ${address}: they are of different address families`);
   }
@@ -116,7 +116,7 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
   if (client !== undefined && !machine.isLocal(client)) {
     return { ...common, source: client, isOwn: false, inInterface: machine.interfaceTowards(client) };
   }
-  const { source = address, interfaceName: outInterface } = machine.departureTo(address);
+  const { source = address, interfaceName: outInterface } = await machine.departureTo(address);
   return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface };
 }
 

@@ -4,9 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, endpointAt, endpointsOf, type Rig, type RigFactory, SETTLED_MS } from './harness.ts';
-import { UNREACHABLE } from './network.ts';
+import { NODE_ADDRESSES, UNREACHABLE } from './network.ts';
 
 const REPLAY_MS = 100;
+
+/** No refusal takes longer, see src/engine/replay.ts. */
+const ROUND_TRIP_MS = 100;
 
 /** Backends that refuse. */
 function refusing(t: TestContext, count: number): Promise<UdpBackend[]> {
@@ -98,6 +101,28 @@ export function udpReplayTests(makeRig: RigFactory): void {
     assert.ok(!staying.texts.includes('second') && !staying.texts.includes('first'), `${staying.texts}`);
   });
 
+  test('datagrams that arrived are not sent again when the endpoint refuses a later one', async (t) => {
+    const rig = await makeRig(t);
+    const [leaving, staying] = [await UdpBackend.start(t), await UdpBackend.start(t)];
+    const { name, port } = await rig.open('UDP', endpointsOf([leaving]));
+    const client = await UdpClient.connect(t, port);
+    for (const text of ['one', 'two', 'three']) {
+      client.send(text);
+      await waitFor(text, () => leaving.texts.includes(text));
+    }
+    await sleep(2 * ROUND_TRIP_MS);
+    await rig.update(name, backends(endpointsOf([leaving, staying])));
+    await leaving.stop();
+    for (let i = 0; staying.arrivals.length === 0; i++) {
+      client.send(`later ${i}`);
+      await sleep(10);
+    }
+    assert.deepEqual(
+      staying.texts.filter((text) => !text.startsWith('later')),
+      [],
+    );
+  });
+
   test('when all endpoints refuse, the client is refused, and its next datagram tries again', async (t) => {
     const rig = await makeRig(t);
     const dead = await refusing(t, 2);
@@ -112,6 +137,57 @@ export function udpReplayTests(makeRig: RigFactory): void {
     const alive = await UdpBackend.named(t, 'alive');
     await rig.update(name, backends(endpointsOf([alive])));
     assert.equal(await client.ask('again'), 'alive');
+  });
+
+  test('a client learns that its only endpoint refuses, also after answers', async (t) => {
+    const rig = await makeRig(t);
+    const backend = await UdpBackend.named(t, 'here');
+    const { port } = await rig.open('UDP', [backend.endpoint]);
+    const [old, fresh] = [
+      await UdpClient.connect(t, port),
+      await UdpClient.connect(t, port, { to: NODE_ADDRESSES[0] }),
+    ];
+    assert.equal(await old.ask('?'), 'here');
+    await backend.stop();
+    for (const client of [old, fresh]) {
+      client.send('?');
+      await waitFor('the refusal', () => client.refusals > 0);
+    }
+    await sleep(SETTLED_MS);
+    assert.deepEqual([old.refusals, fresh.refusals], [1, 1], 'one for each datagram');
+  });
+
+  test('no client is refused whose endpoint is silent, or whose datagram another one gets', async (t) => {
+    const rig = await makeRig(t);
+    const [silent, alive] = [await UdpBackend.start(t), await UdpBackend.named(t, 'alive')];
+    const [dead] = await refusing(t, 1);
+    const retried = await rig.open('UDP', endpointsOf([dead as UdpBackend, alive]));
+    const { name, port } = await openReplaying(rig, [silent]);
+    const clients = [await UdpClient.connect(t, port)];
+    clients[0]?.send('?');
+    for (let i = 0; i < 2; i++) {
+      const client = await UdpClient.connect(t, retried.port);
+      assert.equal(await client.ask('?'), 'alive');
+      clients.push(client);
+    }
+    await waitFor('all tries to be in vain', () => rig.counters(name).exhausted === 1);
+    await sleep(SETTLED_MS);
+    for (const client of clients) assert.equal(client.refusals, 0);
+  });
+
+  test('of a flood of datagrams that are refused, only some are answered', async (t) => {
+    const rig = await makeRig(t);
+    const dead = await refusing(t, 1);
+    const { name, port } = await rig.open('UDP', endpointsOf(dead));
+    const clients = await Promise.all(Array.from({ length: 400 }, () => UdpClient.connect(t, port)));
+    const began = performance.now();
+    for (const client of clients) client.send('?');
+    const refused = () => clients.filter(({ refusals }) => refusals > 0).length;
+    await waitFor('some to be refused', () => refused() > 0);
+    await waitFor('all to end', () => rig.counters(name).exhausted === clients.length || rig.dialsBeginAnew);
+    await sleep(SETTLED_MS);
+    const allowed = 2 * (50 + (100 * (performance.now() - began)) / 1000 + 1);
+    assert.ok(refused() <= allowed || rig.dialsBeginAnew, `${refused()} of ${allowed}`);
   });
 
   test('of many endpoints that refuse, one datagram reaches no more than eight', async (t) => {

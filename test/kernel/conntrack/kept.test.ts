@@ -2,9 +2,12 @@ import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import { CT_NEW } from '../../../src/kernel/conntrack/attributes.ts';
 import { deleteKeptEntries, probeKeptEntries } from '../../../src/kernel/conntrack/kept.ts';
 import { KeptEntries } from '../../../src/kernel/conntrack/kept-entries.ts';
-import { NetfilterSocket } from '../../../src/sys/netlink.ts';
+import { Memory } from '../../../src/sys/memory.ts';
+import { encodeMessage, NetfilterSocket, nfgenmsg } from '../../../src/sys/netlink.ts';
+import { ADDRESS_FAMILY, send } from '../../../src/sys/socket.ts';
 import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
 import { owned } from '../../sys/descriptors.ts';
 
@@ -29,6 +32,26 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       for (const port of [40_000, 40_001, 40_001, 40_000]) assert.equal(entries.insert(name(node, port), to, from), 0);
       assert.equal(table().length, 2);
       for (const port of [40_000, 40_001]) entries.remove(name(node, port), to);
+      assert.deepEqual(table(), []);
+    });
+
+    test('a refusal that was left unread is not taken for the answer to a later request', (t) => {
+      let fd = -1;
+      const netfilter = new NetfilterSocket((opened) => {
+        fd = owned(t, opened);
+      });
+      assert.equal(netfilter.open(), 0);
+      const entries = new KeptEntries(netfilter, family, 'TCP', MARK);
+      const wrong = Memory.of(encodeMessage(CT_NEW, 0, [nfgenmsg(ADDRESS_FAMILY[family])]));
+      const leaveRefusal = () => assert.equal(send(fd, wrong, 0, wrong.length), wrong.length);
+      const [source, to, from] = [name(node, 40_000), name(endpoint, 80), name(client, 50_000)];
+      leaveRefusal();
+      assert.equal(entries.insert(source, to, from), 0);
+      leaveRefusal();
+      assert.equal(entries.has(source, to, from), true);
+      leaveRefusal();
+      assert.notEqual(entries.insertAnyPort(source, to, from), 0, 'there is such an entry');
+      entries.remove(source, to);
       assert.deepEqual(table(), []);
     });
 

@@ -64,7 +64,7 @@ test('a warning says that the PROXY protocol has no effect on UDP ports', () => 
   }
 });
 
-test('the silence after which a UDP question is asked again is a duration', () => {
+test('the silence after which a UDP question is asked again is a duration, in steps of 10 ms', () => {
   const decoded = (value: unknown, protocol = 'UDP') => {
     const ports = [{ name: 'dns', port: 53, protocol }];
     return decodeService(service({ ports }, { annotations: { 'kube-userspace-proxy/udp-replay': value } }));
@@ -73,6 +73,9 @@ test('the silence after which a UDP question is asked again is a duration', () =
     ['300ms', 300],
     ['10ms', 10],
     ['5s', 5000],
+    ['300.000001ms', 300],
+    ['14ms', 10],
+    ['4.995s', 5000],
   ] as const) {
     assert.deepEqual(okValue(decoded(text)).options, { udpReplayMs: ms });
     assert.deepEqual(warningsOf(decoded(text)), []);

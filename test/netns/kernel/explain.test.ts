@@ -271,6 +271,35 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     assert.match((await explain('node', tcp(none))).summary, /^no Service is at .*, so the proxy leaves it alone$/);
   });
 
+  test('takes the source that the route to the destination has, on a node with two networks', async () => {
+    const [own, within, apart] = ['192.168.70.5', '192.168.70.100', '192.168.70.101'] as const;
+    const { node, outside } = environment.topology;
+    await node.ip(
+      `link add eth1 type veth peer name eth1 netns ${outside.name}`,
+      `addr add ${own}/24 dev eth1`,
+      'link set eth1 up',
+    );
+    await outside.ip('link set eth1 up');
+    for (const [name, address, range] of [
+      ['within', within, '192.168.70.0/24'],
+      ['apart', apart, '192.168.50.0/24'],
+    ] as const) {
+      const clusterIP = environment.clusterIP();
+      environment.write({
+        ...{ name, clusterIP, ports: PORTS, endpoints: POD_ADDRESSES, loadBalancerIPs: [address] },
+        spec: { loadBalancerSourceRanges: [range] },
+      });
+      await environment.waitForRules(clusterIP, PORTS.length);
+    }
+    for (const to of [tcp, udp] as const) {
+      const port = to('').port;
+      assert.ok((await compare('node', to(within, port))).served);
+      const { summary } = await compare('node', to(apart, port));
+      assert.match(summary, /^test\/apart:(tcp|udp) drops it: 192\.168\.70\.5 is not in its load balancer source/);
+    }
+    await node.ip('link del eth1');
+  });
+
   test('finds rules of other programs, and misses rules of ours', async () => {
     const clusterIP = environment.clusterIP();
     environment.write({ name: 'fenced', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });

@@ -81,3 +81,38 @@ describe('a full disk below all that the program writes', () => {
     );
   });
 });
+
+describe('a full disk below the connection log', () => {
+  const environment = testEnvironment();
+  let disk: string;
+
+  before(async () => {
+    disk = mkdtempSync(join(tmpdir(), 'full-disk-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${16 << 10}`, 'none', disk]);
+    await environment.startProxy({ args: ['--connection-log', join(disk, 'connections.log')] });
+  });
+  after(() => {
+    execFileSync('umount', ['--lazy', disk]);
+    rmSync(disk, { recursive: true });
+  });
+
+  test('every entry is a whole line when there is room again; the log tells when it begins and ends', async () => {
+    const web = await environment.serve({ name: 'web' });
+    const told = (msg: RegExp) => environment.proxy.log.filter((line) => msg.test(line.msg));
+    let asked = 0;
+    await waitFor('the disk to be full', async () => {
+      await environment.client.call('requests', { ...web, count: 20 });
+      asked += 20;
+      return told(/^Cannot write the connection log/).length > 0;
+    });
+    execFileSync('mount', ['-o', `remount,size=${1 << 20}`, disk]);
+    await waitFor('the end', () => told(/^The connection log is written again/).length > 0);
+    const entries = () =>
+      readFileSync(join(disk, 'connections.log'), 'utf8')
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line));
+    await waitFor('all entries', () => entries().length === asked);
+    assert.equal(told(/^Cannot write the connection log/).length, 1);
+  });
+});

@@ -12,6 +12,9 @@ import { serviceObjects } from '../manifests.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
+const UNSYNCED = 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds';
+const LOST = 'The iptables rules are not as they were installed; repairing them';
+
 describe(`carrying changes into iptables-${FLAVOUR}`, () => {
   let shims: IptablesShims;
   // Before the proxy is stopped, which writes to the end what it has begun.
@@ -94,6 +97,40 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     shims.fail(false);
     await environment.waitForRules(clusterIP, 1);
     assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
+  });
+
+  test('that fails for long is tried every 2 s while there are changes, and takes no rules for gone', async (t) => {
+    const proxy = await environment.startProxy({
+      args: ['--iptables-sync-period', '10m'],
+      env: { PATH: shims.path },
+    });
+    await environment.serve(web);
+    shims.fail(true);
+    shims.forget();
+    // The canary looks at tables that others have changed.
+    await environment.iptables.must('-t filter -N OTHER');
+    const change = () => {
+      const clusterIP = environment.clusterIP();
+      environment.write({ ...web, name: `late-${environment.number()}`, clusterIP });
+      return clusterIP;
+    };
+    const tries = () => shims.commands().filter((command) => /-save -t filter/.test(command)).length;
+    const begun = performance.now();
+    let polls = 0;
+    // Without changes, twelve retries take four minutes.
+    await waitFor('twelve retries', () => {
+      if (polls++ % 10 === 0) change();
+      return tries() >= 12;
+    });
+    const seconds = (performance.now() - begun) / 1_000;
+    t.diagnostic(`${tries()} retries in ${seconds.toFixed(1)} s`);
+    assert.ok(tries() <= 3 + seconds / 2, `${tries()} retries in ${seconds} s`);
+    const looks = () => shims.commands().filter((command) => / -S /.test(command)).length;
+    await waitFor('three looks have failed', () => looks() > 3);
+    shims.fail(false);
+    await environment.waitForRules(change(), 1);
+    assert.ok(proxy.lines({ msg: UNSYNCED }).length > 0);
+    assert.deepEqual(proxy.lines({ msg: LOST }), []);
   });
 
   describe('by the helper process', () => {
@@ -184,7 +221,8 @@ describe('the lock of iptables-legacy', () => {
   });
 
   test('held by another program over whole syncs, costs nothing but their delay', async () => {
-    await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
+    const shims = await IptablesShims.create(environment.temporary('shims'));
+    await environment.startProxy({ args: ['--iptables-sync-period', '1s'], env: { PATH: shims.path } });
     const ports = [{ port: 80, target: TCP.name }];
     const web = await environment.serve({ name: 'web', ports });
     const { client, proxy } = environment;
@@ -199,6 +237,12 @@ describe('the lock of iptables-legacy', () => {
       environment.write(late);
       await waitFor('syncs fail', () => locked().length > 0);
       await waitFor('/healthz says 503', async () => (await healthz()) === 503);
+      // By another lock, so that there is something to look at.
+      const env = { XTABLES_LOCKFILE: environment.temporary('another.lock') };
+      await environment.topology.node.output(['iptables-legacy', '-t', 'filter', '-N', 'OTHER'], { env });
+      shims.forget();
+      const looks = () => shims.commands().filter((command) => / -S /.test(command)).length;
+      await waitFor('two looks have failed', () => looks() > 2);
     } finally {
       holder.kill();
     }
@@ -211,6 +255,7 @@ describe('the lock of iptables-legacy', () => {
       ['error'],
       'told once',
     );
+    assert.deepEqual(proxy.lines({ msg: LOST }), []);
     assert.deepEqual(
       proxy.log.filter(({ msg }) => msg.startsWith('The kernel refuses a rule')),
       [],

@@ -10,7 +10,7 @@ import { serviceObjects, sliceObject } from '../manifests.ts';
 import type { Outcome } from '../programs/outcomes.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
-import { waitFor } from '../wait.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const CLUSTER_IPS = ['10.96.2.10', 'fd00:96::10'] as const;
 const NODE_PORT = 30_090;
@@ -135,6 +135,56 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       REFUSED,
       'not of its families',
     );
+  });
+
+  test('clients learn over UDP that the only endpoint refuses, at every address of both families', async () => {
+    await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
+    const [clusterIP, clusterIPv6] = ['10.96.2.11', 'fd00:96::11'];
+    const port = { name: 'dead', port: 53, target: 9053, protocol: 'UDP', nodePort: 30_053 } as const;
+    const [dead] = environment.topology.pods;
+    await dead.output(['sh', '-c', 'echo 0 | tee /proc/sys/net/ipv4/icmp_ratelimit /proc/sys/net/ipv6/icmp/ratelimit']);
+    const spec = { clusterIPs: [clusterIP, clusterIPv6] };
+    environment.manifests.write('dead.yaml', [
+      ...serviceObjects({ name: 'dead', clusterIP, ports: [port], spec }),
+      sliceObject('dead', [port], [{ address: POD_ADDRESSES[0] }]),
+      sliceObject('dead', [port], [{ address: IPV6.pods[0] }], 'IPv6'),
+    ]);
+    const { client, node, outside } = environment;
+    const { nodePort } = port;
+    const fromAll = [
+      { host: clusterIP, port: 53 },
+      { host: clusterIPv6, port: 53 },
+      { host: NODE_ADDRESS, port: nodePort },
+      { host: IPV6.node, port: nodePort },
+    ];
+    const onNode = [...fromAll, { host: '127.0.0.1', port: nodePort }];
+    for (const family of [4, 6] as const) {
+      const isThere = async () =>
+        (await environment.iptables.save('nat', family)).some((rule) => rule.includes('test/dead'));
+      await waitFor(`rules of IPv${family}`, isThere);
+    }
+    const refusals = async () =>
+      metric(
+        await environment.metricsText(),
+        'userspace_proxy_turned_away_total',
+        'service="dead"',
+        'reason="exhausted"',
+      );
+    for (const [from, targets] of [
+      [client, fromAll],
+      [unnumbered, fromAll],
+      [outside, fromAll],
+      [node, onNode],
+    ] as const) {
+      for (const target of targets) {
+        const attempts = [{ protocol: 'udp', ...target }] as const;
+        const outcome = await from.call('outcomes', { attempts, timeoutMs: PATIENCE_MS });
+        assert.deepEqual(outcome, REFUSED, `${from.name} at ${target.host}:${target.port}`);
+      }
+    }
+    // By the proxy, not by a rule.
+    await waitFor('all to be counted', async () => (await refusals()) >= 3 * fromAll.length + onNode.length);
+    environment.manifests.remove('dead.yaml');
   });
 
   test('one address of the node is for its family alone, and leads there by DNAT', async () => {

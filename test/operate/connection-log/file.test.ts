@@ -85,19 +85,69 @@ describe('the file of the connection log', () => {
     await file.close();
   });
 
-  test('loses nothing while a full disk is emptied in time, and never joins two lines', async (t) => {
-    const { clock, dropped, disk, open, path, has } = rig(t);
+  /** The disk takes the first line and a part of the second. */
+  async function filled(t: TestContext) {
+    const { clock, disk, open, path, ...rest } = rig(t);
     const file = open();
-    const [first = ''] = LINES;
+    const [first = '', second = ''] = LINES;
     disk.room = first.length + 5;
     file.ended(NUMBERED);
     await until('it tries again later', () => clock.pendingTimers === 1);
-    assert.equal(readFileSync(path, 'utf8'), `${first}${LINES[1]?.slice(0, 5)}`);
+    assert.equal(readFileSync(path, 'utf8'), `${first}${second.slice(0, 5)}`);
+    return { clock, disk, open, path, file, first, second, ...rest };
+  }
+
+  test('loses nothing while a full disk is emptied in time, completes the line, and says both once', async (t) => {
+    const { clock, disk, dropped, file, has, log, path, first, second } = await filled(t);
+    for (const room of [0, 7]) {
+      disk.room = room;
+      clock.advance(1_000);
+      await until('it tries again later', () => clock.pendingTimers === 1);
+    }
+    assert.equal(readFileSync(path, 'utf8'), `${first}${second.slice(0, 12)}`);
+    assert.equal(log.of('error').length, 1);
     disk.room = Number.POSITIVE_INFINITY;
     clock.advance(1_000);
-    await has(`${first}${LINES[1]?.slice(0, 5)}\n${LINES.slice(1).join('')}`);
-    assert.deepEqual(dropped, []);
+    await has(LINES.join(''));
     await file.close();
+    assert.equal(log.of('info').length, 1);
+    assert.deepEqual(dropped, []);
+  });
+
+  test('begins another line where another process has written behind a part of one', async (t) => {
+    const { clock, disk, file, has, path, first, second } = await filled(t);
+    writeFileSync(path, '{"other', { flag: 'a' });
+    disk.room = Number.POSITIVE_INFINITY;
+    clock.advance(1_000);
+    await has(`${first}${second.slice(0, 5)}{"other\n${LINES.slice(1).join('')}`);
+    await file.close();
+  });
+
+  test('begins another line where a process that was killed has left a part of one', async (t) => {
+    const { path, open, has } = rig(t);
+    writeFileSync(path, '{"ts":');
+    const file = open();
+    file.ended(NUMBERED);
+    await has(`{"ts":\n${LINES.join('')}`);
+    await file.close();
+  });
+
+  test('leaves no part of a line in a file that was renamed: the new one gets all of it', async (t) => {
+    const { disk, file, has, log, path, first } = await filled(t);
+    renameSync(path, `${path}.1`);
+    disk.room = Number.POSITIVE_INFINITY;
+    file.reopen();
+    await until('a new file', () => log.of('info').length > 0);
+    await has(LINES.slice(1).join(''));
+    assert.equal(readFileSync(`${path}.1`, 'utf8'), first);
+    await file.close();
+  });
+
+  test('leaves no part of a line at the end, and counts what it could not write', async (t) => {
+    const { dropped, file, path, first } = await filled(t);
+    await file.close();
+    assert.equal(readFileSync(path, 'utf8'), first);
+    assert.deepEqual(dropped, [[LINES.length - 1, 'ENOSPC: no space left on device, write']]);
   });
 
   test('drops what does not fit into memory, and says how many', async (t) => {

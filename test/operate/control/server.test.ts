@@ -84,6 +84,23 @@ describe('an operator', () => {
     assert.deepEqual([...operations.weights], [['10.244.0.1:1', 0]]);
   });
 
+  test('gives no weight to an endpoint that no Service has, but takes one back', async (t) => {
+    const { control, operations, log } = await served(t);
+    const endpoint = { ...POD, port: 1 };
+    const lines = log.lines.length;
+    for (const params of [{ endpoint, weight: 0 }, { endpoint, weight: 5 }, { endpoint }]) {
+      await assert.rejects(
+        all(control.ask('weight', params)),
+        /no Service that this node serves has the endpoint 10\.244\.0\.1:1, so it has no weight to set; list/,
+      );
+    }
+    assert.deepEqual([operations.weights.size, log.lines.length], [0, lines]);
+    await all(control.ask('drain', { endpoint, forced: true }));
+    assert.deepEqual(await all(control.ask('weight', { endpoint, weight: 5 })), [{ before: 0 }]);
+    assert.deepEqual(await all(control.ask('weight', { endpoint })), [{ before: 5 }]);
+    assert.equal(operations.weights.size, 0);
+  });
+
   test('sets a weight and takes it back, with a line in the log; undrain is for drained endpoints only', async (t) => {
     const { control, operations, log } = await served(t);
     assert.deepEqual(await all(control.ask('weight', { endpoint: POD, weight: 5 })), [{}]);

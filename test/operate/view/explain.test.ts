@@ -153,7 +153,10 @@ class World {
       ],
       machine: {
         isLocal,
-        departureTo: (each) => ({ source: isLocal(each) ? each : NODE, interfaceName: isLocal(each) ? 'lo' : 'eth0' }),
+        departureTo: async (each) => ({
+          source: isLocal(each) ? each : NODE,
+          interfaceName: isLocal(each) ? 'lo' : 'eth0',
+        }),
         interfaceTowards: (client) => (client === OUTSIDE ? 'eth0' : 'cbr0'),
       },
       service: (name) => this.#view(name),

@@ -22,6 +22,7 @@ interface Waiting {
 
 /** Sockets that are only kept for later. */
 interface Parked {
+  readonly size: number;
   /** Whether there were any. */
   closeAll(): boolean;
 }
@@ -124,7 +125,10 @@ export class Admission extends Deadline {
 
   #hasRoom(protocol: ProxiedProtocol, holding: Holding): boolean {
     const descriptors = this.#descriptors;
-    return descriptors.admits(protocol, holding) || (this.makeRoom() && descriptors.admits(protocol, holding));
+    if (descriptors.admits(protocol, holding)) return true;
+    // They are of all namespaces. A namespace that is at its share nevertheless must not cost others theirs.
+    const parked = this.#parked.reduce((sum, { size }) => sum + size, 0);
+    return descriptors.admits(protocol, holding, parked) && this.makeRoom();
   }
 
   #resume(): void {
@@ -138,6 +142,6 @@ export class Admission extends Deadline {
   }
 
   #retryLater(): void {
-    if (this.list === undefined) this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+    if (this.list === undefined) this.#loop.chores.after(RETRY_MS).start(this, this.#loop.nowMs);
   }
 }

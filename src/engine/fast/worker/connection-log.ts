@@ -64,7 +64,7 @@ export class ConnectionLog extends Deadline {
   }
 
   #flushLater(): void {
-    if (this.list === undefined) this.#loop.deadlines.after(BATCH_MS).start(this, this.#loop.nowMs);
+    if (this.list === undefined) this.#loop.chores.after(BATCH_MS).start(this, this.#loop.nowMs);
   }
 
   get #taken(): number {

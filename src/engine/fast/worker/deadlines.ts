@@ -84,7 +84,7 @@ export class DeadlineList {
   }
 }
 
-/** One list per delay. There are a handful of delays. */
+/** One list per delay. There are a handful of delays, and at most 500 of `udp-replay`. */
 export class Deadlines {
   readonly #byDelay = new Map<number, DeadlineList>();
   /** The same, for each turn. */

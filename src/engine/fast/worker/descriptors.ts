@@ -33,9 +33,9 @@ export class Descriptors {
     return this.#free < this.#plan.total / SCARCE;
   }
 
-  /** See {@link hasShare}. */
-  admits(protocol: ProxiedProtocol, holding: Holding): boolean {
-    return hasShare(protocol, this.#plan, this.#free, holding);
+  /** See {@link hasShare}. `more`: if so many more were free. */
+  admits(protocol: ProxiedProtocol, holding: Holding, more = 0): boolean {
+    return hasShare(protocol, this.#plan, this.#free + more, holding);
   }
 
   get #free(): number {

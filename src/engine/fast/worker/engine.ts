@@ -7,6 +7,8 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
+import { stackOf } from '../../../util/text.ts';
+import { TokenBucket } from '../../../util/token-bucket.ts';
 import { holdingCells } from '../../holdings.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 import type { Errand, FlowSharer } from './link.ts';
@@ -30,7 +32,7 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
+import type { EstablishedRecord, FlowRecord, LiveRecord, SideRecord } from './records.ts';
 import { Session } from './session.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
@@ -44,6 +46,9 @@ import { WorkerContext, type WorkerEffects } from './worker-context.ts';
  */
 const CONNECTIONS_PER_PAGE = 128;
 const LOOKS_PER_PAGE = 4096;
+
+/** More than so many exceptions are no fault of single connections: the worker ends, and another takes its place. */
+const FAULT_RATE = { burst: 4, ratePerSecond: 4 };
 
 /** Of a Service port that was closed before. */
 const UNKNOWN: ServicePortName = '/';
@@ -62,7 +67,7 @@ export function runWorker(clock: Clock): void {
     clock,
     random: Math.random,
     receive: () => receiveMessageOnPort(port)?.message,
-    report: (reports) => port.postMessage(reports),
+    report: (reports, given = []) => port.postMessage(reports, given),
   });
   const { loop } = engine;
   const run = (): void => {
@@ -89,6 +94,7 @@ export class Engine implements Handler {
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #lists: Question<'list'>[] = [];
+  readonly #faults: TokenBucket;
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
   #messagesSeen = 0;
@@ -100,7 +106,14 @@ export class Engine implements Handler {
   constructor(setup: WorkerSetup, effects: WorkerEffects) {
     this.#effects = effects;
     this.#wakeFd = setup.wakeFds[setup.index] as number;
-    this.#context = new WorkerContext(setup, effects, () => this.#catchUp(), this.#carrying());
+    this.#context = new WorkerContext(
+      setup,
+      effects,
+      () => this.#catchUp(),
+      this.#carrying(),
+      (err, thrower) => this.#endFaulty(err, thrower),
+    );
+    this.#faults = new TokenBucket({ clock: effects.clock, ...FAULT_RATE });
     this.loop = this.#context.loop;
     must('epoll_ctl', this.loop.watch(this.#wakeFd, EPOLLIN, this));
     this.#context.report({ kind: 'ready' });
@@ -137,6 +150,13 @@ export class Engine implements Handler {
     this.loop.shutdown();
     this.#context.admission.makeRoom();
     this.#context.connectionLog.flush();
+  }
+
+  /** One connection's fault must not end all the others. */
+  #endFaulty(err: unknown, thrower: object): void {
+    if (!(thrower instanceof Session) || !this.#faults.tryTake(this.loop.nowMs)) throw err;
+    this.#context.report({ kind: 'fault', err: stackOf(err) });
+    thrower.cut('proxy-error');
   }
 
   #catchUp(): void {
@@ -393,6 +413,8 @@ export class Engine implements Handler {
       const { id, name } = handler.port;
       return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
     });
+    // Slow readers may have left hundreds of megabytes. Those of connections under way are needed after a thaw.
+    const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
     for (const listener of this.#listeners.values()) {
       if (listener instanceof UdpReceiver) records.push(...listener.waitingRecords());
     }
@@ -402,8 +424,13 @@ export class Engine implements Handler {
       const picker = port.isHome ? port.pickerRecord() : undefined;
       if (picker !== undefined) pickers.push([id, picker]);
     }
-    this.#context.report({ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } });
+    this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }], given);
   }
+}
+
+/** The record's own copy. */
+function restOf({ rest }: SideRecord): readonly ArrayBuffer[] {
+  return rest === undefined ? [] : [rest.buffer as ArrayBuffer];
 }
 
 function sharerIn(listener: Listener | undefined): FlowSharer | undefined {

@@ -1,5 +1,5 @@
-import { close, waitReadable } from '../../../sys/descriptor.ts';
-import { Epoll } from '../../../sys/epoll.ts';
+import { close, eventfd, signal, waitReadable } from '../../../sys/descriptor.ts';
+import { EPOLLET, EPOLLIN, Epoll } from '../../../sys/epoll.ts';
 import { resetOnClose } from '../../../sys/socket.ts';
 import { EINTR, must } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
@@ -20,13 +20,6 @@ export interface Task {
 /** So few that handling one event of each takes a few milliseconds. */
 const EVENTS_PER_TURN = 128;
 
-/**
- * How many turns in a row may leave ready events unhandled before deadlines expire nevertheless. After a standstill the
- * kernel's queues hold less than this; a flood never ends. Turns, because time also passes while the process is
- * stopped.
- */
-const MAX_TURNS_BEHIND = 200;
-
 export interface EventLoopSetup {
   readonly clock: Clock;
   /** Marks a descriptor in `owners` as this worker's. Not 0. */
@@ -35,6 +28,8 @@ export interface EventLoopSetup {
   readonly status: Int32Array;
   /** A turn begins that has waited so long. */
   readonly onWaited: (nowMs: number, waitedMs: number) => void;
+  /** This handler or task, or what it runs, has thrown. Throws when the worker must end. */
+  readonly onFault: (err: unknown, thrower: object) => void;
 }
 
 /**
@@ -47,7 +42,10 @@ export interface EventLoopSetup {
  * generation is dropped.
  */
 export class EventLoop {
+  /** Those that an event may cancel: see {@link turn}. */
   readonly deadlines = new Deadlines();
+  /** Those that no event cancels: they expire in each turn. */
+  readonly chores = new Deadlines();
   /** When the current event or task of this turn began: monotonic milliseconds. */
   nowMs: number;
   readonly clock: Clock;
@@ -55,6 +53,7 @@ export class EventLoop {
   readonly #owners: Uint8Array;
   readonly #status: Int32Array;
   readonly #onWaited: EventLoopSetup['onWaited'];
+  readonly onFault: EventLoopSetup['onFault'];
   readonly #epoll = new Epoll(EVENTS_PER_TURN);
   readonly #handlers: (Handler | undefined)[] = [];
   /** By descriptor, too. */
@@ -67,20 +66,31 @@ export class EventLoop {
   #nextTurn: Task[] = [];
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
-  /** This turn leaves ready events unhandled. */
-  #isBehind = false;
-  #turnsBehind = 0;
+  /** Signalled when a turn may leave ready events unhandled. Its event comes behind all of them. */
+  readonly #marker = must('eventfd', eventfd());
+  /** The deadlines that wait for the marker are due by then. Infinity: it is not under way. */
+  #markedMs = Number.POSITIVE_INFINITY;
+  #isMarkerThere = false;
 
-  constructor({ clock, owner, owners, status, onWaited }: EventLoopSetup) {
+  constructor({ clock, owner, owners, status, onWaited, onFault }: EventLoopSetup) {
     this.clock = clock;
     this.#owner = owner;
     this.#owners = owners;
     this.#status = status;
     this.#onWaited = onWaited;
+    this.onFault = onFault;
     this.#generations = new Int32Array(owners.length);
     this.#renewedIn = new Float64Array(owners.length);
     this.nowMs = clock.now();
     this.own(must('epoll_create1', this.#epoll.fd));
+    this.own(this.#marker);
+    const marker: Handler = {
+      onEvents: () => {
+        this.#isMarkerThere = true;
+      },
+      onShutdown: () => this.close(this.#marker),
+    };
+    must('epoll_ctl', this.watch(this.#marker, EPOLLIN | EPOLLET, marker));
   }
 
   /** By descriptor. A handler that watches two is here twice. */
@@ -106,7 +116,7 @@ export class EventLoop {
   }
 
   close(fd: number): void {
-    this.#handlers[fd] = undefined;
+    if (fd < this.#handlers.length) this.#handlers[fd] = undefined;
     // Before the close: afterwards another thread may get the number.
     this.#owners[fd] = 0;
     close(fd);
@@ -124,6 +134,8 @@ export class EventLoop {
     const status = this.#epoll.add(fd, events, this.#lastGeneration);
     if (status < 0) return status;
     this.#generations[fd] = this.#lastGeneration;
+    // A write far behind its end would make the array a hash table.
+    while (this.#handlers.length < fd) this.#handlers.push(undefined);
     this.#handlers[fd] = handler;
     return 0;
   }
@@ -156,17 +168,14 @@ export class EventLoop {
     this.#endOfTurn.push(task);
   }
 
-  /** A handler left work to its next event: deadlines wait for that. */
-  hasMore(): void {
-    this.#isBehind = true;
-  }
-
   /**
    * Waits for events, at most `maxWaitMs`, and handles all that is due.
    *
    * After a standstill of the process or of the machine, deadlines have passed, and events that came in time to cancel
    * them are ready. So events come first, and a deadline expires only if it had passed before a wait that returned all
-   * ready events. A wait that a signal interrupts, such as SIGCONT, returns none.
+   * ready events. A wait that a signal interrupts, such as SIGCONT, returns none. A busy worker may never see a wait
+   * that returns all, but epoll returns events in the order in which they became ready: what was ready before the
+   * marker has been handled when the marker comes.
    */
   turn(maxWaitMs: number): void {
     const beforeMs = this.clock.now();
@@ -178,7 +187,6 @@ export class EventLoop {
     this.#onWaited(this.nowMs, this.nowMs - beforeMs);
     if (count !== -EINTR) must('epoll_wait', count);
     this.#turn++;
-    this.#isBehind = count === -EINTR || count === EVENTS_PER_TURN;
 
     const postponed = this.#nextTurn;
     this.#nextTurn = this.#spare;
@@ -189,12 +197,16 @@ export class EventLoop {
       if (this.#renewedIn[fd] === this.#turn) continue;
       // Read for each event: a deadline that starts after a standstill within the turn must get its whole time, too.
       if (i > 0) this.nowMs = this.clock.now();
-      handler.onEvents(this.#epoll.events(i), fd);
+      try {
+        handler.onEvents(this.#epoll.events(i), fd);
+      } catch (err) {
+        this.onFault(err, handler);
+      }
     }
     this.#runAll(postponed);
     this.#spare = postponed;
-    this.#turnsBehind = this.#isBehind ? (this.#turnsBehind + 1) % MAX_TURNS_BEHIND : 0;
-    if (this.#turnsBehind === 0) this.deadlines.expire(beforeMs);
+    if (count !== -EINTR) this.#expire(beforeMs, count < EVENTS_PER_TURN);
+    this.chores.expire(beforeMs);
     this.#runAll(this.#endOfTurn);
   }
 
@@ -210,6 +222,16 @@ export class EventLoop {
     this.close(this.#epoll.fd);
   }
 
+  #expire(beforeMs: number, isAll: boolean): void {
+    if (isAll) this.deadlines.expire(beforeMs);
+    else if (this.#isMarkerThere) this.deadlines.expire(this.#markedMs);
+    if (isAll || this.#isMarkerThere) this.#markedMs = Number.POSITIVE_INFINITY;
+    this.#isMarkerThere = false;
+    if (isAll || this.#markedMs <= beforeMs || this.deadlines.firstDueMs() > beforeMs) return;
+    this.#markedMs = beforeMs;
+    signal(this.#marker);
+  }
+
   #countTurn(): void {
     this.#status[STATUS.turns] = ((this.#status[STATUS.turns] as number) + 1) | 0;
     this.nowMs = this.clock.now();
@@ -217,13 +239,18 @@ export class EventLoop {
 
   #waitMs(beforeMs: number, maxWaitMs: number): number {
     if (this.#nextTurn.length > 0) return 0;
-    return Math.max(0, Math.ceil(Math.min(this.deadlines.firstDueMs() - beforeMs, maxWaitMs)));
+    const dueMs = Math.min(this.deadlines.firstDueMs(), this.chores.firstDueMs());
+    return Math.max(0, Math.ceil(Math.min(dueMs - beforeMs, maxWaitMs)));
   }
 
   #runAll(tasks: Task[]): void {
     for (const task of tasks) {
       this.nowMs = this.clock.now();
-      task.run();
+      try {
+        task.run();
+      } catch (err) {
+        this.onFault(err, task);
+      }
     }
     tasks.length = 0;
   }

@@ -113,6 +113,11 @@ export class KeptFlowSockets implements Task {
     this.end(socket);
   }
 
+  /** Those without a flow. */
+  get size(): number {
+    return this.#parked.size;
+  }
+
   /** Whether there were any without a flow. */
   closeAll(): boolean {
     const { size } = this.#parked;

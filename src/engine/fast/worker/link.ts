@@ -161,7 +161,7 @@ export class Link extends Deadline implements Task {
       this.#isDue = true;
       loop.atEndOfTurn(this);
     } else if (isFirst) {
-      loop.deadlines.after(NOTICE_MS).start(this, loop.nowMs);
+      loop.chores.after(NOTICE_MS).start(this, loop.nowMs);
     }
   }
 

@@ -47,6 +47,6 @@ export abstract class Listener extends Deadline implements Handler {
     const { loop } = this.port.worker;
     this.port.listenerFailed(`${call}: ${describeErrno(errno)}`);
     this.rewatch(0);
-    loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
+    loop.chores.after(RETRY_MS).start(this, loop.nowMs);
   }
 }

@@ -63,6 +63,10 @@ export class ParkedSockets extends Deadline implements Handler {
     return fd;
   }
 
+  get size(): number {
+    return this.#size;
+  }
+
   /** Whether there were any. */
   closeAll(): boolean {
     const size = this.#size;
@@ -109,6 +113,6 @@ export class ParkedSockets extends Deadline implements Handler {
   }
 
   #lookLater(): void {
-    this.#loop.deadlines.after(PATIENCE_MS).start(this, this.#loop.nowMs);
+    this.#loop.chores.after(PATIENCE_MS).start(this, this.#loop.nowMs);
   }
 }

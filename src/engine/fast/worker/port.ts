@@ -13,6 +13,9 @@ import { type CountedBackends, type CounterBlocks, countersIn, type PortId } fro
 import { freshCounters, Target } from './target.ts';
 import type { WorkerContext } from './worker-context.ts';
 
+/** How soon to ask again for carriers: there may have been no descriptors for them. */
+const ASK_AGAIN_MS = 10_000;
+
 /** One Service port in one worker: its counters lie in memory that the main thread reads. */
 export class Port extends CorePort<Target, CountedBackends> {
   readonly id: PortId;
@@ -21,7 +24,7 @@ export class Port extends CorePort<Target, CountedBackends> {
   carriers: readonly number[] = [];
   /** Clients have usually sent something by the time the endpoint answers. If not, reading at once is a wasted call. */
   readonly clientsHaveSent = new Guess();
-  #hasAskedForCarriers = false;
+  #askedForCarriersMs = Number.NEGATIVE_INFINITY;
   /** During an update: the counters of endpoints that are new, by their place in the lists. */
   #fresh: ReadonlyMap<number, Float64Array> | undefined;
   readonly #blocks: CounterBlocks;
@@ -123,10 +126,11 @@ export class Port extends CorePort<Target, CountedBackends> {
     return true;
   }
 
-  /** Once. The answer comes as a command. */
+  /** The answer comes as a command, unless the port cannot be shared for now. */
   askForCarriers(): void {
-    if (this.#hasAskedForCarriers) return;
-    this.#hasAskedForCarriers = true;
+    const { nowMs } = this.worker;
+    if (nowMs - this.#askedForCarriersMs < ASK_AGAIN_MS) return;
+    this.#askedForCarriersMs = nowMs;
     this.worker.report({ kind: 'busy', port: this.id });
   }
 

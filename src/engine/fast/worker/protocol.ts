@@ -55,6 +55,8 @@ export const STATUS = {
   isWaiting: 5,
   /** Written by the worker: connections that had events in its last window (`spreading.ts`). */
   activeConnections: 6,
+  /** Written by the main thread when the worker asks: idle cores of the machine (`told-idle-cores.ts`). */
+  idleCores: 8,
   /** Written by each thread: the descriptors of what it has for clients. */
   descriptors: 7,
 } as const;
@@ -198,8 +200,12 @@ export type Report =
   | { readonly kind: 'answer'; readonly question: QuestionId; readonly answer: Answer }
   /** `lost`: so many more have been dropped since the last one. */
   | { readonly kind: 'entries'; readonly entries: readonly ConnectionEntry[]; readonly lost: number }
+  /** One connection or flow has ended by an exception, with this stack. */
+  | { readonly kind: 'fault'; readonly err: string }
   /** Another worker could carry some connections of this port. */
   | { readonly kind: 'busy'; readonly port: PortId }
+  /** The answer is a word of its status. */
+  | { readonly kind: 'ask-idle-cores' }
   | NumberedEvent;
 
 /** For the observer, which knows the port by its name. */

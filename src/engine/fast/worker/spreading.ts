@@ -1,5 +1,5 @@
-import type { IdleCores } from '../../../kernel/idle-cores.ts';
 import { type Spread, STATUS, STATUS_WORDS } from './protocol.ts';
+import type { ToldIdleCores } from './told-idle-cores.ts';
 
 /** Over so long a worker looks at how busy it was. */
 const WINDOW_MS = 25;
@@ -16,7 +16,7 @@ const IDLE = 0.4;
  * as much, because two workers find less to do at a time than one.
  */
 const SPARE_CORES = 0.5;
-const SPARE_LOOK_MS = 1000;
+export const SPARE_LOOK_MS = 1000;
 
 /**
  * So many windows of a busy worker must have had a core to spare, more than had none, until others help with all they
@@ -30,7 +30,7 @@ interface SpreadingSetup {
   /** Of all workers. */
   readonly status: SharedArrayBuffer;
   readonly spread: Spread;
-  readonly idleCores: Pick<IdleCores, 'at'>;
+  readonly idleCores: Pick<ToldIdleCores, 'at'>;
 }
 
 /**
@@ -44,12 +44,14 @@ export class Spreading {
   readonly #status: Int32Array;
   readonly #spread: Spread;
   readonly #others: readonly number[];
-  readonly #idleCores: Pick<IdleCores, 'at'>;
+  readonly #idleCores: Pick<ToldIdleCores, 'at'>;
   #beganMs = 0;
   #waitedMs = 0;
   #turns = 0;
   /** By worker: turns of this one that found it waiting. */
   readonly #waiting: Int32Array;
+  /** By worker: its turns at the last look. */
+  readonly #turnsBefore: Int32Array;
   #active = 0;
   /** Counts windows, so that a connection is counted once in each. */
   window = 0;
@@ -69,6 +71,7 @@ export class Spreading {
     this.#idleCores = idleCores;
     this.#others = Array.from({ length: workers }, (_, worker) => worker).filter((worker) => worker !== index);
     this.#waiting = new Int32Array(workers);
+    this.#turnsBefore = new Int32Array(workers);
   }
 
   /** Passes nothing on until {@link resume}. */
@@ -150,11 +153,13 @@ export class Spreading {
       this.#takers = idle;
       this.#quota = this.#hasSpareCores ? Math.floor((active * idle.length) / (idle.length + 1)) : 0;
     } else {
-      // All are busy: with the same number of connections each gets the same.
-      const least = this.#others.reduce((a, b) => (this.#activeOf(a) <= this.#activeOf(b) ? a : b));
-      this.#takers = [least];
-      this.#quota = Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
+      // All are busy: with the same number of connections each gets the same. One that does not turn may be stuck.
+      const turning = this.#others.filter((other) => this.#turnsOf(other) !== this.#turnsBefore[other]);
+      const least = turning.toSorted((a, b) => this.#activeOf(a) - this.#activeOf(b))[0];
+      this.#takers = least === undefined ? [] : [least];
+      this.#quota = least === undefined ? 0 : Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
     }
+    for (const other of this.#others) this.#turnsBefore[other] = this.#turnsOf(other);
     this.#beganMs = nowMs;
     this.#waitedMs = 0;
     this.#turns = 0;
@@ -170,6 +175,10 @@ export class Spreading {
   #sample(worker: number): void {
     const isWaiting = this.#status[worker * STATUS_WORDS + STATUS.isWaiting] as number;
     this.#waiting[worker] = (this.#waiting[worker] as number) + isWaiting;
+  }
+
+  #turnsOf(worker: number): number {
+    return this.#status[worker * STATUS_WORDS + STATUS.turns] as number;
   }
 
   #activeOf(worker: number): number {

@@ -18,7 +18,7 @@ import type { Task } from './event-loop.ts';
 import { Listener } from './listener.ts';
 import { TcpConnection } from './tcp-connection.ts';
 
-/** The most clients accepted per turn, so that a flood of them leaves time for those who are connected. */
+/** The most clients of one listener accepted per turn, so that a flood leaves time for those who are connected. */
 const ACCEPTS_PER_TURN = 64;
 
 /** Clients accepted while closing: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
@@ -92,12 +92,14 @@ export class TcpListener extends Listener implements Task {
 
   /** It doubles from turn to turn while there are more. */
   #acceptPortion(): void {
-    const { turns } = this.port.worker.loop;
+    const { acceptShare, loop } = this.port.worker;
+    const { turns } = loop;
     if (turns !== this.#lastTurn + 1) this.#portion = 1;
     this.#lastTurn = turns;
-    const accepted = this.#acceptSome(this.#portion);
-    const mayHaveMore = accepted === this.#portion;
-    this.#portion = mayHaveMore ? Math.min(this.#portion * 2, ACCEPTS_PER_TURN) : Math.max(accepted, 1);
+    const portion = Math.min(this.#portion, acceptShare.portion());
+    const accepted = this.#acceptSome(portion);
+    const mayHaveMore = accepted === portion;
+    this.#portion = mayHaveMore ? Math.min(portion * 2, ACCEPTS_PER_TURN) : Math.max(accepted, 1);
   }
 
   /** How many; fewer than `atMost` when there are no more for now. */

@@ -120,6 +120,7 @@ export class TcpSide extends Deadline implements Task {
   leave(): void {
     if (this.#pipe !== undefined) this.#worker.pipes.forget();
     this.#pipe = undefined;
+    this.#hold(undefined);
     this.cancelDeadline();
   }
 
@@ -144,7 +145,11 @@ export class TcpSide extends Deadline implements Task {
 
   run(): void {
     this.#isQueued = false;
-    this.#connection.onPortion(this);
+    try {
+      this.#connection.onPortion(this);
+    } catch (err) {
+      this.#worker.loop.onFault(err, this.#connection);
+    }
   }
 
   /** Bytes or an end were sent to this side. */
@@ -197,7 +202,7 @@ export class TcpSide extends Deadline implements Task {
     const { pipes } = this.#worker;
     if (this.#pipe !== undefined) pipes.discard(this.#pipe);
     this.#pipe = undefined;
-    this.#rest = undefined;
+    this.#hold(undefined);
     this.pending = 0;
     this.cancelDeadline();
   }
@@ -214,11 +219,12 @@ export class TcpSide extends Deadline implements Task {
   /** One read and, at best, one write. Bytes moved, or one of the two failures. */
   #copy(peer: TcpSide): number {
     const { scratch } = this.#worker;
-    const received = recv(this.fd, scratch, 0, SCRATCH_BYTES);
+    const length = this.#mostToHold;
+    const received = recv(this.fd, scratch, 0, length);
     if (received <= 0) return this.#nothingRead(received);
     this.#counted(received);
-    if (received === SCRATCH_BYTES) {
-      if (this.#bulk !== NEVER_BULK) this.#bulk = BULK_PATIENCE;
+    if (received === length) {
+      if (length === SCRATCH_BYTES && this.#bulk !== NEVER_BULK) this.#bulk = BULK_PATIENCE;
     } else if (this.endIsNear && this.#bulk !== NEVER_BULK) {
       // Before the end only urgent data stop a read. Reading the end itself would cost one more call.
       this.isReadable = false;
@@ -290,7 +296,7 @@ export class TcpSide extends Deadline implements Task {
     this.#connection.moved();
     this.#restOffset += sent;
     this.pending -= sent;
-    if (this.pending === 0) this.#rest = undefined;
+    if (this.pending === 0) this.#hold(undefined);
     return true;
   }
 
@@ -301,7 +307,7 @@ export class TcpSide extends Deadline implements Task {
       if (CANNOT_SPLICE.has(-sent)) this.#emptyPipe(pipe, NEVER_BULK);
       else if (!this.#notTaken(peer, sent)) return false;
       // It stalls with few bytes inside: leave the pipe to a stream that moves.
-      else if (this.pending <= SCRATCH_BYTES && this.#worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
+      else if (this.pending <= this.#mostToHold && this.#worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
       return true;
     }
     peer.wasSent();
@@ -327,16 +333,28 @@ export class TcpSide extends Deadline implements Task {
     }
     this.#bulk = bulk;
     this.#givePipe();
-    this.#rest = rest;
-    this.#restOffset = 0;
+    this.#hold(rest);
   }
 
   #keep(bytes: Buffer): void {
     const rest = new Memory(bytes.length);
     bytes.copy(rest.bytes);
+    this.#hold(rest);
+    this.pending = bytes.length;
+  }
+
+  #hold(rest: Memory | undefined): void {
+    const { port } = this.#connection;
+    const { stalled } = this.#worker;
+    if (this.#rest !== undefined) stalled.give(port, this.#rest.length);
+    if (rest !== undefined) stalled.take(port, rest.length);
     this.#rest = rest;
     this.#restOffset = 0;
-    this.pending = bytes.length;
+  }
+
+  /** All that is read may have to be kept. */
+  get #mostToHold(): number {
+    return this.#worker.stalled.readLength(this.#connection.port, SCRATCH_BYTES);
   }
 
   #givePipe(): void {

@@ -63,8 +63,14 @@ const MAX_QUESTIONS = 2;
 /** Clients reach the flows through its socket, and replies leave by it. */
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
+  readonly mayHaveUnread: boolean;
   silences(isKept: boolean): Silences;
+  /** Tells the client that nobody gets its datagram. */
+  refuse(path: ReplyPath): void;
 }
+
+/** How soon to look again whether the datagrams of a port are read. */
+const UNREAD_MS = 10;
 
 /** What ends flows of one kind. */
 export interface Silences {
@@ -261,10 +267,10 @@ export class UdpFlow extends Session implements Task {
     return { record, replay };
   }
 
-  /** If it has a home elsewhere. */
+  /** If it has a home elsewhere, which has not died. */
   goHome({ hasRetired, isSilent }: { readonly hasRetired: boolean; readonly isSilent: boolean }): boolean {
     const errand = this.#errand;
-    if (errand === undefined) return false;
+    if (errand === undefined || !errand.isHomeThere) return false;
     this.#errand = undefined;
     const { record, replay } = this.depart();
     replay?.ended(this);
@@ -294,7 +300,9 @@ export class UdpFlow extends Session implements Task {
   }
 
   onDue(): void {
-    this.cut('proxy-idle');
+    const { loop } = this.port.worker;
+    if (this.#owner.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this.timer, loop.nowMs);
+    else this.cut('proxy-idle');
   }
 
   fail(errno: number): void {
@@ -305,8 +313,8 @@ export class UdpFlow extends Session implements Task {
     this.#end('backend-error', (home) => this.#leaveToHome(home, reason, replay));
     const isEndpoint = this.port.flowFailed(this.target, this.#clientAddress, errno);
     if (errand !== undefined) return;
-    if (isEndpoint) replay?.endedInVain(this);
-    else replay?.ended(this);
+    if (!isEndpoint) replay?.ended(this);
+    else if (replay?.endedInVain(this) !== true && !this.hasRetired) this.#owner.refuse(this.#path);
   }
 
   /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */

@@ -74,6 +74,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     this.#forget(away);
     if (reason !== undefined) this.port.flowFailedElsewhere(target, addressOf(path), reason);
     if (unanswered !== undefined && reason !== 'other') this.#askNext(away, unanswered);
+    if (reason !== undefined && reason !== 'other' && !unanswered?.length) this.refuse(path);
     this.#serve(away);
   }
 
@@ -84,9 +85,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
       const before = replay.takeTurn();
       const target = before === undefined ? undefined : replay.next();
       if (target === undefined) {
-        const reason = before === 0 ? 'no-endpoints' : 'exhausted';
-        this.port.clientRefused(address, reason);
-        this.port.refusedDatagram(clientOf(path, address), `refused-${reason}`, tries);
+        this.#giveUp(replay, before === 0 ? 'no-endpoints' : 'exhausted', tries);
         return undefined;
       }
       if (before !== 0) {
@@ -118,6 +117,12 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   protected override delivered(flow: UdpFlow): void {
     const { peers, spreading } = this.port.worker;
     if (spreading.wantsSharedSockets && this.flows.size > 1 && flow.isLasting) peers.canSpread(this.port);
+  }
+
+  #giveUp({ client, path, mayBeAnswered }: UdpReplay, reason: 'no-endpoints' | 'exhausted', tries?: TryLog): void {
+    this.port.clientRefused(client, reason);
+    this.port.refusedDatagram(clientOf(path, client), `refused-${reason}`, tries);
+    if (!mayBeAnswered) this.refuse(path);
   }
 
   /** `undefined` when the client gets no flow. */

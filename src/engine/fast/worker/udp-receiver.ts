@@ -1,6 +1,9 @@
 import type { Address } from '../../../model/address.ts';
-import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
+import { Memory } from '../../../sys/memory.ts';
+import { sendPortUnreachable } from '../../../sys/port-unreachable.ts';
+import { getsockname, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
 import { addressIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, must } from '../../../sys/sys-error.ts';
 import { FlowTable } from './flow-table.ts';
@@ -14,6 +17,18 @@ import { FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.
 import type { UdpReplay } from './udp-replay.ts';
 import { WaitingClients } from './waiting-clients.ts';
 
+const [localName, clientName] = [new Memory(SOCKET_ADDRESS_BYTES), new Memory(SOCKET_ADDRESS_BYTES)];
+const [localNameWords, clientNameWords] = [localName.words(), clientName.words()];
+
+/**
+ * So many datagrams are read without an end until flows of the port end nevertheless. After a standstill the kernel's
+ * queue holds less; a flood never ends.
+ */
+const MAX_UNREAD = 12_800;
+
+/** So many endpoints may refuse one after the other until datagrams are lost. */
+const MAX_REFUSALS = 8;
+
 /** Receives datagrams of one Service port's clients, and gives each to its flow. */
 export abstract class UdpReceiver extends Listener implements FlowOwner {
   readonly flows = new FlowTable<UdpFlow>();
@@ -21,6 +36,9 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   protected isClosed = false;
   readonly #moreFds: readonly number[];
   readonly #silences: Silences;
+  /** Sockets whose last read was full. */
+  readonly #unread = new Set<number>();
+  #readSince = 0;
   /** Of flows whose entries in connection tracking end after so much silence. */
   #ofKept: { readonly longestMs: number; readonly silences: Silences } | undefined;
 
@@ -48,12 +66,25 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   /** A flow for this client, which has none; `undefined` when it gets none, or none yet: then the datagram waits. */
   protected abstract begin(path: ReplyPath, datagram: () => Uint8Array): UdpFlow | undefined;
 
+  refuse(path: ReplyPath): void {
+    const { loop, refusals } = this.port.worker;
+    if (!refusals.tryTake(this.port, loop.nowMs) || getsockname(this.fd, localName) < 0) return;
+    putLocalAddress(path, localNameWords);
+    clientNameWords.set(path.name);
+    sendPortUnreachable(clientName, localName);
+  }
+
   silences(isKept: boolean): Silences {
     if (!isKept) return this.#silences;
     const { loop, keptDials } = this.port.worker;
     const longestMs = keptDials.longestSilenceMs(loop.nowMs);
     if (this.#ofKept?.longestMs !== longestMs) this.#ofKept = { longestMs, silences: this.#atMost(longestMs) };
     return this.#ofKept.silences;
+  }
+
+  /** A datagram that came in time to a flow of this port may wait in the kernel. */
+  get mayHaveUnread(): boolean {
+    return this.#readSince > 0 && this.#readSince < MAX_UNREAD;
   }
 
   override update(backends: CountedBackends): void {
@@ -78,10 +109,16 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   }
 
   onEvents(_events: number, fd: number): void {
-    const { catchUp, inbox, loop } = this.port.worker;
-    const count = inbox.receive(fd);
-    // The next datagram of a flow that is about to expire may not be read yet.
-    if (count === inbox.capacity) loop.hasMore();
+    const { catchUp, datagramShare, inbox } = this.port.worker;
+    const atMost = Math.min(inbox.capacity, datagramShare.portion());
+    const count = inbox.receive(fd, atMost);
+    if (count === atMost) {
+      this.#unread.add(fd);
+      this.#readSince += count;
+    } else if (this.#readSince > 0) {
+      this.#unread.delete(fd);
+      if (this.#unread.size === 0) this.#readSince = 0;
+    }
     catchUp();
     for (let i = 0; i < count && !this.isClosed; ) i += this.#deliver(i, count);
     if (count < 0 && count !== -EAGAIN && !this.isClosed) this.retryAfter('recvmmsg', -count);
@@ -162,13 +199,16 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     const count = inbox.run(i, this.#endOfClient(i, end));
     const sent = flow.send(inbox, i, count);
     this.delivered(flow);
-    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again.
-    if (sent < count) {
-      const next = this.#flowOf(i + sent);
+    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again. That one may
+    // have refused those already.
+    let done = sent;
+    for (let refusals = 1; done < count && refusals <= MAX_REFUSALS; refusals++) {
+      const next = this.#flowOf(i + done);
       // Others of this run may have to wait, too.
-      if (next === undefined) return sent + 1;
-      next.send(inbox, i + sent, count - sent);
+      if (next === undefined) return done + 1;
+      done += next.send(inbox, i + done, count - done);
     }
+    if (done < count) this.port.count('limited', undefined, count - done);
     return count;
   }
 

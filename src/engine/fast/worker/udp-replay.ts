@@ -36,6 +36,7 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   /** The flow has sent `count` datagrams from `first` on. */
   keep(inbox: DatagramInbox, first: number, count: number): void {
+    this.wasSent(this.nowMs);
     for (let i = first; i < first + count && this.hasRoom; i++) {
       if (this.tryReserve(inbox.bytes(i))) this.add(inbox.copy(i));
       else this.#asking.port.count('notKept');
@@ -44,14 +45,18 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   /** The flow has sent this one. */
   keepCopy(datagram: Uint8Array): void {
+    this.wasSent(this.nowMs);
     if (!this.hasRoom) return;
     if (this.tryReserve(datagram.length)) this.add(datagram);
     else this.#asking.port.count('notKept');
   }
 
+  protected get nowMs(): number {
+    return this.#asking.port.worker.nowMs;
+  }
+
   protected pick(): Pick<Target> {
-    const { worker, picker } = this.#asking.port;
-    return picker.pick(this.client, worker.loop.nowMs);
+    return this.#asking.port.picker.pick(this.client, this.nowMs);
   }
 
   protected ask(): UdpFlow | undefined {
@@ -64,7 +69,7 @@ export class UdpReplay extends Replay<UdpFlow> {
 
   protected wait(ms: number): void {
     const { loop } = this.#asking.port.worker;
-    loop.deadlines.after(ms).start(this.#silence, loop.nowMs);
+    loop.deadlines.after(ms).start(this.#silence, this.nowMs);
   }
 
   protected stopWaiting(): void {

@@ -1,4 +1,3 @@
-import { IdleCores } from '../../../kernel/idle-cores.ts';
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
 import { AffinityMemory } from '../../../services/affinity-memory.ts';
@@ -10,19 +9,23 @@ import type { Clock, Random } from '../../../util/clock.ts';
 import type { Thread } from '../../core/port.ts';
 import { KeptBytes } from '../../kept-bytes.ts';
 import { KeptDials } from '../../kept-dials.ts';
+import { RefusalRation } from '../../refusal-ration.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
 import { Timer } from './deadlines.ts';
 import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
-import { EventLoop } from './event-loop.ts';
+import { EventLoop, type EventLoopSetup } from './event-loop.ts';
 import { FlowCount } from './flow-table.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
+import { ListenerShare } from './listener-share.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
 import { Spreading } from './spreading.ts';
+import { StalledBytes } from './stalled-bytes.ts';
+import { ToldIdleCores } from './told-idle-cores.ts';
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
 
@@ -35,13 +38,18 @@ const MAX_PIPES = 128;
 /** Datagrams read with one call. */
 const INBOX_CAPACITY = 64;
 
+/** All listeners together take as many in one turn: a few milliseconds. */
+const ACCEPTS_PER_TURN = 128;
+const DATAGRAMS_PER_TURN = 512;
+
 /** The worker's thread, to the rest of the worker. */
 export interface WorkerEffects {
   readonly clock: Clock;
   readonly random: Random;
   /** The next message, if one has come. */
   readonly receive: () => readonly Command[] | undefined;
-  readonly report: (reports: readonly Report[]) => void;
+  /** `given`: memory that goes along, in place of a copy. */
+  readonly report: (reports: readonly Report[], given?: readonly ArrayBuffer[]) => void;
 }
 
 /** What all Service ports of one worker share. */
@@ -61,11 +69,15 @@ export class WorkerContext implements Thread {
   readonly admission: Admission;
   readonly pipes: PipePool;
   readonly share: TurnShare;
+  readonly acceptShare: ListenerShare;
+  readonly datagramShare: ListenerShare;
   readonly endpointSockets: EndpointSockets;
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
   readonly flows: FlowCount;
   readonly keptBytes = new KeptBytes();
+  readonly refusals: RefusalRation;
+  readonly stalled = new StalledBytes();
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
   /** Each UDP port uses these two within one event. */
@@ -80,7 +92,13 @@ export class WorkerContext implements Thread {
   clients: KnownClients | undefined;
   #keptDials: KeptDials | undefined;
 
-  constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void, carrying: Carrying) {
+  constructor(
+    setup: WorkerSetup,
+    { clock, random, report }: WorkerEffects,
+    catchUp: () => void,
+    carrying: Carrying,
+    onFault: EventLoopSetup['onFault'],
+  ) {
     const { index, options, wakeFds, spread } = setup;
     this.options = options;
     this.index = index;
@@ -95,7 +113,7 @@ export class WorkerContext implements Thread {
       workers: wakeFds.length,
       status: setup.status,
       spread,
-      idleCores: new IdleCores(),
+      idleCores: new ToldIdleCores(this.status, this.report),
     });
     this.spreading = spreading;
     const loop = new EventLoop({
@@ -104,14 +122,18 @@ export class WorkerContext implements Thread {
       owners: new Uint8Array(setup.owners),
       status: this.status,
       onWaited: (nowMs, waitedMs) => spreading.turn(nowMs, waitedMs),
+      onFault,
     });
     this.loop = loop;
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors: this.descriptors });
     this.share = new TurnShare(loop);
+    this.acceptShare = new ListenerShare(loop, ACCEPTS_PER_TURN);
+    this.datagramShare = new ListenerShare(loop, DATAGRAMS_PER_TURN);
     const parked = new ParkedSockets(loop, this.descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.keptFlowSockets = new KeptFlowSockets(loop, this.descriptors, () => this.keptDials);
     this.admission = new Admission(loop, this.descriptors, [parked, this.keptFlowSockets]);
+    this.refusals = new RefusalRation(clock);
     this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
@@ -127,7 +149,7 @@ export class WorkerContext implements Thread {
   }
 
   after(delayMs: number, run: () => void): void {
-    this.loop.deadlines.after(delayMs).start(new Timer({ onDue: run }), this.loop.nowMs);
+    this.loop.chores.after(delayMs).start(new Timer({ onDue: run }), this.loop.nowMs);
   }
 
   /** Made for the first client whose address is kept. */

@@ -10,13 +10,13 @@ import { entry } from '../../../operate/connection-log/entries.ts';
 type Entries = Extract<Report, { readonly kind: 'entries' }>;
 
 function rig() {
-  const loop = { deadlines: new Deadlines(), nowMs: 0 };
+  const loop = { chores: new Deadlines(), nowMs: 0 };
   const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
   const reports: Entries[] = [];
   const log = new ConnectionLog(loop as unknown as EventLoop, status, (report) => reports.push(report as Entries));
   const pass = (ms: number) => {
     loop.nowMs += ms;
-    loop.deadlines.expire(loop.nowMs);
+    loop.chores.expire(loop.nowMs);
   };
   const told = () => reports.flatMap(({ entries }) => entries).length;
   return { status, reports, pass, told, log };

@@ -70,7 +70,8 @@ export function engineRig(
         meanwhile.shift()?.();
         return message;
       },
-      report: (some) => reports.push(...some),
+      // As messages of a thread.
+      report: (some, given = []) => reports.push(...structuredClone(some, { transfer: [...given] })),
     },
   );
   t.after(() => {
@@ -124,15 +125,15 @@ export function engineRig(
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };
   };
-  /** The way to another worker, the home of this Service port. */
-  const home = (port: number) => {
+  /** The way to another worker, the home of this Service port. `fds`: this worker's sockets of a UDP port. */
+  const home = (port: number, fds: readonly number[] = []) => {
     const { port1, port2 } = new MessageChannel();
     t.after(() => port2.close());
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
-    const named = { port, name: `a/${port}`, protocol: 'TCP' } as const;
+    const named = { port, name: `a/${port}`, protocol: fds.length === 0 ? 'TCP' : 'UDP' } as const;
     command(
-      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, holding, home: 1, fds: [] },
+      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, holding, home: 1, fds },
       { kind: 'link', worker: 1, channel: port1 },
     );
     const tell = (message: Passed) => {

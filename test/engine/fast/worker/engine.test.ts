@@ -2,10 +2,19 @@ import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import type { Answer, Command, Report } from '../../../../src/engine/fast/worker/protocol.ts';
+import { Session } from '../../../../src/engine/fast/worker/session.ts';
+import {
+  type Answer,
+  type Command,
+  type FrozenWorker,
+  type Report,
+  STATUS,
+  STATUS_WORDS,
+} from '../../../../src/engine/fast/worker/protocol.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
+import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { waitFor } from '../../../netns/wait.ts';
-import { connectTcp, TcpBackend } from '../../../support/tcp.ts';
+import { connectTcp, TcpBackend, type TcpPeer } from '../../../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
 
 function answer(question: number, given: Answer): Report {
@@ -113,4 +122,73 @@ test('a closing port accepts all clients that have connected, a few per turn', a
   }
   assert.ok(most <= 64, `the worker accepted ${most} clients in one turn`);
   assert.equal(counters.read().connections, 300);
+});
+
+test('an exception ends its connection alone; more than a few in a second end the worker', async (t) => {
+  const { engine, reports, listen } = engineRig(t, {}, { clock: new ManualClock() });
+  const backend = await TcpBackend.echo(t);
+  const { localPort, counters } = listen({ endpoints: [backend.endpoint] });
+  const clients = await Promise.all(Array.from({ length: 6 }, () => connectTcp(localPort)));
+  for (const client of clients) t.after(() => client.reset());
+  const echoed = (text: string, which: readonly TcpPeer[]) =>
+    waitFor(`${text} at ${which.length}`, () => {
+      engine.turn(0);
+      return which.every((client) => client.text === text);
+    });
+  for (const client of clients) client.send('a');
+  await echoed('a', clients);
+  const sessions = new Set(engine.loop.handlers.filter((handler) => handler instanceof Session));
+  assert.equal(sessions.size, 6);
+  const [last, ...others] = clients as [TcpPeer, ...TcpPeer[]];
+  for (const session of sessions) {
+    if (session.describe()?.client.port === last.socket.localPort) continue;
+    session.onEvents = () => {
+      throw new Error('a test');
+    };
+  }
+  let thrown: unknown;
+  const untilThrown = (what: string, isDone: () => boolean) =>
+    waitFor(what, () => {
+      try {
+        engine.turn(0);
+      } catch (err) {
+        thrown = err;
+      }
+      return isDone();
+    });
+  const faulty = () => reports.filter(({ kind }) => kind === 'fault');
+  for (const client of others) client.send('b');
+  await untilThrown('the worker to give up', () => thrown !== undefined);
+  assert.match((thrown as Error).message, /a test/);
+  assert.match(JSON.stringify(faulty()[0]), /a test.*engine.test.ts/, 'with the stack');
+  assert.equal(faulty().length, 4);
+  assert.equal(counters.read().active, 2);
+  last.send('b');
+  await echoed('ab', [last]);
+});
+
+test('what a slow reader has not taken goes along with a frozen connection without a copy, and stays for a thaw', async (t) => {
+  const { engine, reports, status, listen, command } = engineRig(t);
+  // Of the rest of the program: there are none for pipes.
+  new Int32Array(status.buffer)[STATUS_WORDS + STATUS.descriptors] = 0.9 * (1 << 20);
+  const sent = 16 << 20;
+  const backend = await TcpBackend.start(t, (peer) => peer.send(Buffer.alloc(sent, 'x')));
+  const { localPort } = listen({ endpoints: [backend.endpoint] });
+  const client = await connectTcp(localPort);
+  t.after(() => client.reset());
+  client.socket.pause();
+  const rest = await waitFor('bytes that nobody takes', () => {
+    engine.turn(10);
+    command({ kind: 'freeze', question: 1 });
+    const frozen = reports.at(-1) as { readonly answer: FrozenWorker };
+    command({ kind: 'thaw' });
+    const [record] = frozen.answer.records;
+    return record?.kind === 'established' && record.sides[1].rest;
+  });
+  assert.ok(rest.every((byte) => byte === 'x'.charCodeAt(0)));
+  client.socket.resume();
+  await waitFor('all of them', () => {
+    engine.turn(10);
+    return client.receivedBytes === sent;
+  });
 });

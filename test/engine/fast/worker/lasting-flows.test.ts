@@ -28,4 +28,10 @@ test('a busy UDP port is shared with other workers for flows that last, not for 
   assert.ok(!isShared());
   for (let i = 0; i < 16; i++) ask(first);
   assert.ok(isShared());
+  // Nobody has answered, as when there were no descriptors.
+  const asked = () => reports.filter(({ kind }) => kind === 'busy').length;
+  const before = asked();
+  clock.advance(10_000);
+  ask(first);
+  assert.equal(asked(), before + 1, 'it asks again');
 });

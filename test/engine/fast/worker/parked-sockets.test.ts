@@ -12,7 +12,14 @@ import { ManualClock } from '../../../fakes/manual-clock.ts';
 function rig(t: TestContext) {
   const owners = new Uint8Array(4096);
   const status = new Int32Array(STATUS_WORDS);
-  const loop = new EventLoop({ clock: new ManualClock(), owner: 1, owners, status, onWaited: () => {} });
+  const loop = new EventLoop({
+    clock: new ManualClock(),
+    owner: 1,
+    owners,
+    status,
+    onWaited: () => {},
+    onFault: () => {},
+  });
   t.after(() => {
     for (const [fd, owner] of owners.entries()) if (owner === 1) close(fd);
   });

@@ -15,6 +15,7 @@ function rig(spread: Spread = 'when-busy') {
   const idleCores = { at: () => machine.idleCores };
   const spreading = new Spreading({ index: 0, workers: WORKERS, status, spread, idleCores });
   let nowMs = 0;
+  const stuck = new Set<number>();
   const say = (worker: number, { isWaiting, active = 0 }: { isWaiting: boolean; active?: number }) => {
     words[worker * STATUS_WORDS + STATUS.isWaiting] = isWaiting ? 1 : 0;
     words[worker * STATUS_WORDS + STATUS.activeConnections] = active;
@@ -23,6 +24,10 @@ function rig(spread: Spread = 'when-busy') {
   const pass = (windows: number, waited: number, connections = 0) => {
     for (let turn = 0; turn < windows * 25; turn++) {
       nowMs++;
+      for (const other of OTHERS) {
+        const turns = other * STATUS_WORDS + STATUS.turns;
+        if (!stuck.has(other)) words[turns] = (words[turns] as number) + 1;
+      }
       spreading.turn(nowMs, waited);
       if (turn % 25 === 1) for (let i = 0; i < connections; i++) spreading.count(-1);
     }
@@ -33,7 +38,7 @@ function rig(spread: Spread = 'when-busy') {
     return to.filter((each) => each !== undefined);
   };
   const clients = () => Array.from({ length: 100 }, () => spreading.forClient(OTHERS));
-  return { machine, spreading, say, pass, moved, clients };
+  return { machine, spreading, stuck, say, pass, moved, clients };
 }
 
 test('a worker that has time to wait passes nothing on', () => {
@@ -113,6 +118,19 @@ test('when all are busy, open connections are evened out and new clients stay', 
   pass(1, 0.01, 8);
   assert.deepEqual(moved(), [], 'one more or less is even');
   assert.deepEqual(new Set(clients()), new Set([undefined]));
+});
+
+test('when all are busy, one that does not turn any more gets nothing', () => {
+  const { stuck, say, pass, moved } = rig();
+  say(1, { isWaiting: false, active: 10 });
+  say(2, { isWaiting: false, active: 2 });
+  pass(3, 0.01, 20);
+  stuck.add(2);
+  pass(2, 0.01, 20);
+  assert.deepEqual(new Set(moved()), new Set([1]));
+  stuck.add(1);
+  pass(2, 0.01, 20);
+  assert.deepEqual(moved(), []);
 });
 
 test('nothing is passed on while held, or to a worker that is no carrier', () => {

@@ -6,9 +6,11 @@ import { COUNTER } from '../../../../src/engine/core/target.ts';
 import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
+import { StalledBytes } from '../../../../src/engine/fast/worker/stalled-bytes.ts';
 import { type SideOwner, TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
 import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
 import { SCRATCH_BYTES, type WorkerContext } from '../../../../src/engine/fast/worker/worker-context.ts';
+import { Holding, holdingCells } from '../../../../src/engine/holdings.ts';
 import { COUNTERS } from '../../../../src/model/data-plane.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
@@ -29,13 +31,16 @@ function loopOf(t: TestContext): EventLoop {
     owners,
     status: new Int32Array(STATUS_WORDS),
     onWaited: () => {},
+    onFault: (err) => {
+      throw err;
+    },
   });
 }
 
 /** The two sides of a connection, and the far ends of both: what is sent into `sender` comes out at `reader`. */
-function joined(t: TestContext, worker: Partial<WorkerContext>) {
+function joined(t: TestContext, worker: Partial<WorkerContext>, cells = holdingCells(1)) {
   const counters = new Float64Array(COUNTERS.length);
-  const port = { worker, counters };
+  const port = { worker, counters, holding: new Holding(cells, 0) };
   const connection = { port, target: undefined, moved: () => {}, onPortion: () => {} } as unknown as SideOwner;
   const fds = new Int32Array(4);
   must('socketpair', socketpair(SOCK_STREAM, fds.subarray(0, 2)));
@@ -52,7 +57,14 @@ function joined(t: TestContext, worker: Partial<WorkerContext>) {
 test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
   const loop = loopOf(t);
   const pipes = new PipePool({ loop, max: 1, descriptors: { areScarce: false, add: () => {} } });
-  const worker = { loop, pipes, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
+  const worker = {
+    loop,
+    pipes,
+    share: new TurnShare(loop),
+    scratch: new Memory(SCRATCH_BYTES),
+    options: OPTIONS,
+    stalled: new StalledBytes(),
+  };
   const { sender, from, to, reader } = joined(t, worker);
 
   const slow = pipes.take();
@@ -93,7 +105,13 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
 
 test('a header waits for a peer that takes nothing yet, and comes before what is read', (t) => {
   const loop = loopOf(t);
-  const worker = { loop, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
+  const worker = {
+    loop,
+    share: new TurnShare(loop),
+    scratch: new Memory(SCRATCH_BYTES),
+    options: OPTIONS,
+    stalled: new StalledBytes(),
+  };
   const { sender, from, to, reader, counters } = joined(t, worker);
 
   must('send', send(sender, Memory.of(Buffer.from(' and bytes')), 0, 10));
@@ -108,6 +126,52 @@ test('a header waits for a peer that takes nothing yet, and comes before what is
   const bytes = must('recv', recv(reader, received, 0, 64));
   assert.equal(received.bytes.toString('latin1', 0, bytes), 'header and bytes');
   assert.equal(counters[COUNTER.receivedBytes], 10);
+});
+
+test('a namespace with its share of bytes that nobody takes keeps 4 KiB of each further stream, and loses none', (t) => {
+  const [loop, stalled] = [loopOf(t), new StalledBytes(1 << 20)];
+  const pipes = new PipePool({ loop, max: 0, descriptors: { areScarce: true, add: () => {} } });
+  const share = new TurnShare(loop);
+  const worker = { loop, pipes, share, scratch: new Memory(SCRATCH_BYTES), options: OPTIONS, stalled };
+  const [large, other] = [holdingCells(1), holdingCells(1)];
+  const sent = Memory.of(randomBytes(1 << 20));
+  /** A stream whose receiver takes nothing, until its sender cannot go on. */
+  const stall = (cells: SharedArrayBuffer) => {
+    const stream = joined(t, worker, cells);
+    const { sender, from } = stream;
+    let bytes = 0;
+    for (let more = 1; more > 0; bytes += Math.max(0, more)) {
+      more = send(sender, sent, bytes, sent.length - bytes);
+      from.isReadable = true;
+      assert.equal(from.pump(), undefined);
+      loop.turn(0);
+    }
+    return { ...stream, bytes };
+  };
+  const streams = Array.from({ length: 40 }, () => stall(large));
+  const kept = streams.map(({ from }) => from.record().rest?.length ?? 0);
+  assert.ok(Math.max(...kept) > 32 << 10, `${kept}`);
+  assert.ok(
+    kept.slice(-10).every((bytes) => bytes > 0 && bytes <= 4 << 10),
+    `${kept}`,
+  );
+  assert.ok(kept.reduce((sum, bytes) => sum + bytes) < (1 << 20) + 40 * (4 << 10), `${kept}`);
+  const another = stall(other);
+  assert.ok((another.from.record().rest?.length ?? 0) > 4 << 10, 'the share of another namespace is its own');
+
+  for (const { from, to, reader, bytes } of [...streams, another]) {
+    const received = new Memory(sent.length);
+    let total = 0;
+    for (let got = 1; total < bytes; total += Math.max(0, got)) {
+      got = recv(reader, received, total, received.length - total);
+      to.isWritable = true;
+      from.isReadable = true;
+      assert.equal(from.pump(), undefined);
+      loop.turn(0);
+    }
+    assert.ok(received.bytes.subarray(0, bytes).equals(sent.bytes.subarray(0, bytes)));
+  }
+  for (const cells of [large, other]) assert.equal(new Holding(cells, 0).stalledBytes, 0);
 });
 
 const MIB = 1 << 20;

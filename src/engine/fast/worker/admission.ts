@@ -38,7 +38,8 @@ interface Held {
  * (docs/adr/0032). Others wait in the kernel's queues. Accepting and closing them would lose them, and calling accept
  * again at once would spin.
  */
-export class Admission extends Deadline {
+export class Admission {
+  readonly #deadline = new Deadline(this);
   readonly #loop: EventLoop;
   readonly #descriptors: Descriptors;
   readonly #parked: readonly Parked[];
@@ -49,7 +50,6 @@ export class Admission extends Deadline {
   #isPaused = false;
 
   constructor(loop: EventLoop, descriptors: Descriptors, parked: readonly Parked[]) {
-    super();
     this.#loop = loop;
     this.#descriptors = descriptors;
     this.#parked = parked;
@@ -120,7 +120,7 @@ export class Admission extends Deadline {
       }
     }
     if (this.#isPaused || this.#held.size > 0) this.#retryLater();
-    else this.cancelDeadline();
+    else this.#deadline.cancel();
   }
 
   #hasRoom(protocol: ProxiedProtocol, holding: Holding): boolean {
@@ -142,6 +142,6 @@ export class Admission extends Deadline {
   }
 
   #retryLater(): void {
-    if (this.list === undefined) this.#loop.chores.after(RETRY_MS).start(this, this.#loop.nowMs);
+    if (!this.#deadline.isWaiting) this.#loop.chores.after(RETRY_MS).start(this.#deadline, this.#loop.nowMs);
   }
 }

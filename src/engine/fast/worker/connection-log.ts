@@ -14,7 +14,8 @@ export const MAX_UNTAKEN = 16_384;
  * Passes entries of the connection log to the main thread, in batches. When that thread is behind, entries are dropped
  * and counted: traffic never waits for them.
  */
-export class ConnectionLog extends Deadline {
+export class ConnectionLog {
+  readonly #deadline = new Deadline(this);
   readonly #loop: EventLoop;
   readonly #status: Int32Array;
   readonly #report: (report: Report) => void;
@@ -24,7 +25,6 @@ export class ConnectionLog extends Deadline {
   #sent: number;
 
   constructor(loop: EventLoop, status: Int32Array, report: (report: Report) => void) {
-    super();
     this.#loop = loop;
     this.#status = status;
     this.#report = report;
@@ -54,7 +54,7 @@ export class ConnectionLog extends Deadline {
   }
 
   flush(): void {
-    this.cancelDeadline();
+    this.#deadline.cancel();
     const [entries, lost] = [this.#batch, this.#lost];
     if (entries.length === 0 && lost === 0) return;
     this.#batch = [];
@@ -64,7 +64,7 @@ export class ConnectionLog extends Deadline {
   }
 
   #flushLater(): void {
-    if (this.list === undefined) this.#loop.chores.after(BATCH_MS).start(this, this.#loop.nowMs);
+    if (!this.#deadline.isWaiting) this.#loop.chores.after(BATCH_MS).start(this.#deadline, this.#loop.nowMs);
   }
 
   get #taken(): number {

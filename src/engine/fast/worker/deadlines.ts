@@ -1,30 +1,27 @@
-/** Something that can become due. It is part of the object that waits, so that waiting allocates nothing. */
-export abstract class Deadline {
+/** A time at which its owner does something. It is a field, so an owner may have several, and waiting allocates nothing. */
+export class Deadline {
   dueMs = 0;
   list: DeadlineList | undefined;
   earlier: Deadline | undefined;
   later: Deadline | undefined;
-
-  /** It is due, and waits no longer. */
-  abstract onDue(): void;
-
-  /** Does nothing when it does not wait. */
-  cancelDeadline(): void {
-    this.list?.remove(this);
-  }
-}
-
-/** A deadline as a field of its owner, which may have several. */
-export class Timer extends Deadline {
   readonly #owner: { onDue(): void };
 
   constructor(owner: { onDue(): void }) {
-    super();
     this.#owner = owner;
   }
 
-  onDue(): void {
+  get isWaiting(): boolean {
+    return this.list !== undefined;
+  }
+
+  /** It is due, and waits no longer. */
+  expire(): void {
     this.#owner.onDue();
+  }
+
+  /** Does nothing when it does not wait. */
+  cancel(): void {
+    this.list?.remove(this);
   }
 }
 
@@ -73,7 +70,7 @@ export class DeadlineList {
       const first = this.#first;
       if (first === undefined || first.dueMs > nowMs) return;
       this.remove(first);
-      first.onDue();
+      first.expire();
     }
   }
 

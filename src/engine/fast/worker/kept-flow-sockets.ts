@@ -18,12 +18,14 @@ const PORT_LIFE_MS = 2000;
 const MAX_PARKED = 1024;
 
 /** A socket of UDP flows whose endpoint sees their client's address. It handles events while it has no flow. */
-export class KeptSocket extends Deadline implements Handler {
+export class KeptSocket implements Handler {
   readonly fd: number;
   readonly source: KeptSource;
   readonly endpoint: Endpoint;
   readonly client: Address;
   readonly beganMs: number;
+  /** How long it waits for a flow. */
+  readonly patience = new Deadline(this);
   readonly #sockets: KeptFlowSockets;
 
   constructor(
@@ -31,7 +33,6 @@ export class KeptSocket extends Deadline implements Handler {
     setup: Pick<KeptSocket, 'fd' | 'source' | 'endpoint' | 'client'>,
     beganMs: number,
   ) {
-    super();
     this.#sockets = sockets;
     this.fd = setup.fd;
     this.source = setup.source;
@@ -83,7 +84,7 @@ export class KeptFlowSockets implements Task {
       if (socket === undefined) return undefined;
       this.#remove(socket);
       // After a standstill its deadline is late, and its entry may have ended.
-      const isDue = this.#loop.nowMs >= socket.dueMs;
+      const isDue = this.#loop.nowMs >= socket.patience.dueMs;
       if (!isDue && recv(socket.fd, this.#byte, 0, 1) === -EAGAIN) return socket;
       this.end(socket);
     }
@@ -100,7 +101,7 @@ export class KeptFlowSockets implements Task {
     this.#descriptors.add(1);
     this.#rowOf(socket).push(socket);
     this.#loop.renew(socket.fd, socket);
-    this.#loop.deadlines.after(KEPT_PATIENCE_MS).start(socket, nowMs);
+    this.#loop.deadlines.after(KEPT_PATIENCE_MS).start(socket.patience, nowMs);
   }
 
   end({ fd, source }: Pick<KeptSocket, 'fd' | 'source'>): void {
@@ -137,7 +138,7 @@ export class KeptFlowSockets implements Task {
     const { endpoint, client } = socket;
     this.#parked.delete(socket);
     this.#descriptors.add(-1);
-    socket.cancelDeadline();
+    socket.patience.cancel();
     const clients = this.#rows.get(endpoint);
     const row = clients?.get(client);
     row?.splice(row.indexOf(socket), 1);

@@ -120,7 +120,8 @@ const NOTICE_MS = 5;
  * The way to one other worker, until its thread ends. Messages of one turn go together. Mere notices wait some
  * milliseconds for others, because waking the other worker costs more than the rest.
  */
-export class Link extends Deadline implements Task {
+export class Link implements Task {
+  readonly #deadline = new Deadline(this);
   readonly worker: number;
   /** Connections that the other one carries for this one. */
   readonly passedOn = new Map<PassId, PassedOn>();
@@ -133,7 +134,6 @@ export class Link extends Deadline implements Task {
   #lastId: PassId = 0;
 
   constructor(setup: LinkSetup) {
-    super();
     this.worker = setup.worker;
     this.#setup = setup;
   }
@@ -161,7 +161,7 @@ export class Link extends Deadline implements Task {
       this.#isDue = true;
       loop.atEndOfTurn(this);
     } else if (isFirst) {
-      loop.chores.after(NOTICE_MS).start(this, loop.nowMs);
+      loop.chores.after(NOTICE_MS).start(this.#deadline, loop.nowMs);
     }
   }
 
@@ -194,7 +194,7 @@ export class Link extends Deadline implements Task {
   /** What was not sent is reset. */
   close(): void {
     this.isClosed = true;
-    this.cancelDeadline();
+    this.#deadline.cancel();
     const { channel, loop } = this.#setup;
     for (const fd of this.#outbox.flatMap(descriptorsIn)) loop.reset(fd);
     this.#outbox = [];

@@ -9,13 +9,14 @@ import type { CountedBackends } from './protocol.ts';
 const RETRY_MS = 1000;
 
 /** The listening socket of one port. The main thread lends it, so it stays open when this ends. */
-export abstract class Listener extends Deadline implements Handler {
+export abstract class Listener implements Handler {
   readonly port: Port;
   readonly fd: number;
+  /** After a failure, it goes on then. */
+  protected readonly retry = new Deadline(this);
 
   /** Throws a SysError when the descriptor cannot be watched. */
   constructor(port: Port, fd: number) {
-    super();
     this.port = port;
     this.fd = fd;
     must('epoll_ctl', port.worker.loop.watch(fd, EPOLLIN, this));
@@ -47,6 +48,6 @@ export abstract class Listener extends Deadline implements Handler {
     const { loop } = this.port.worker;
     this.port.listenerFailed(`${call}: ${describeErrno(errno)}`);
     this.rewatch(0);
-    loop.chores.after(RETRY_MS).start(this, loop.nowMs);
+    loop.chores.after(RETRY_MS).start(this.retry, loop.nowMs);
   }
 }

@@ -22,14 +22,14 @@ interface Row {
 /**
  * Sockets towards endpoints that are not needed now. They stay watched, because a new watch costs as much as an event.
  */
-export class ParkedSockets extends Deadline implements Handler {
+export class ParkedSockets implements Handler {
+  readonly #deadline = new Deadline(this);
   readonly #loop: EventLoop;
   readonly #descriptors: Pick<Descriptors, 'add'>;
   readonly #rows = new Map<SocketKind, Row>();
   #size = 0;
 
   constructor(loop: EventLoop, descriptors: Pick<Descriptors, 'add'>) {
-    super();
     this.#loop = loop;
     this.#descriptors = descriptors;
   }
@@ -45,7 +45,7 @@ export class ParkedSockets extends Deadline implements Handler {
     row.fds.push(fd);
     this.#count(1);
     this.#loop.renew(fd, this);
-    if (this.list === undefined) this.#lookLater();
+    if (!this.#deadline.isWaiting) this.#lookLater();
     return true;
   }
 
@@ -72,7 +72,7 @@ export class ParkedSockets extends Deadline implements Handler {
     const size = this.#size;
     for (const row of this.#rows.values()) this.#close(row, row.fds.length);
     this.#rows.clear();
-    this.cancelDeadline();
+    this.#deadline.cancel();
     return size > 0;
   }
 
@@ -113,6 +113,6 @@ export class ParkedSockets extends Deadline implements Handler {
   }
 
   #lookLater(): void {
-    this.#loop.chores.after(PATIENCE_MS).start(this, this.#loop.nowMs);
+    this.#loop.chores.after(PATIENCE_MS).start(this.#deadline, this.#loop.nowMs);
   }
 }

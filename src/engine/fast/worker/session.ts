@@ -1,6 +1,6 @@
 import type { Ending } from '../../../model/connection-log.ts';
 import { Session as CoreSession } from '../../core/session.ts';
-import { Timer } from './deadlines.ts';
+import { Deadline } from './deadlines.ts';
 import type { Handler } from './event-loop.ts';
 import type { Port } from './port.ts';
 import type { SessionRecord } from './records.ts';
@@ -11,7 +11,7 @@ export abstract class Session extends CoreSession<Port> implements Handler {
   /** The client's of a TCP connection. */
   readonly fd: number;
   /** Calls {@link onDue}. */
-  protected readonly timer = new Timer(this);
+  protected readonly timer = new Deadline(this);
   abstract override readonly target: Target | undefined;
 
   constructor(port: Port, fd: number) {
@@ -30,7 +30,7 @@ export abstract class Session extends CoreSession<Port> implements Handler {
 
   protected override detach(): void {
     super.detach();
-    this.timer.cancelDeadline();
+    this.timer.cancel();
   }
 
   protected override finish(ending: Ending): boolean {

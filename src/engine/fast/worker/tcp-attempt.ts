@@ -41,7 +41,8 @@ interface Dial extends Attempting<Target, DialResult> {
 }
 
 /** An attempt of one worker. */
-export class TcpAttempt extends Deadline implements Attempt<Target> {
+export class TcpAttempt implements Attempt<Target> {
+  readonly #deadline = new Deadline(this);
   readonly target: Target;
   fd = -1;
   readonly #owner: Dial;
@@ -61,7 +62,6 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   #search: PortSearch | undefined;
 
   constructor(owner: Dial, target: Target, { timeoutMs, quietMs, isSecond = false }: AttemptTerms) {
-    super();
     this.#isSecond = isSecond;
     this.#owner = owner;
     this.target = target;
@@ -106,7 +106,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
         : this.#port.dialPrevented(target, this.#problem);
     }
     if (status === CONNECTED) this.#answered(0, false);
-    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.timeoutMs).start(this, loop.nowMs);
+    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.timeoutMs).start(this.#deadline, loop.nowMs);
     return undefined;
   }
 
@@ -136,7 +136,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   onDue(): void {
     if (this.#quietMs > 0) {
       const { loop } = this.#port.worker;
-      loop.deadlines.after(this.timeoutMs - this.#quietMs).start(this, loop.nowMs);
+      loop.deadlines.after(this.timeoutMs - this.#quietMs).start(this.#deadline, loop.nowMs);
       this.#quietMs = 0;
       this.#owner.onQuiet(this);
       return;
@@ -151,7 +151,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
   leave(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.cancelDeadline();
+    this.#deadline.cancel();
     const { worker } = this.#port;
     if (this.#isKept) {
       // It may have been answered just now: the endpoint must learn of its end.
@@ -231,7 +231,7 @@ export class TcpAttempt extends Deadline implements Attempt<Target> {
 
   #answered(events: number, isBroken: boolean): void {
     this.#isOver = true;
-    this.cancelDeadline();
+    this.#deadline.cancel();
     this.#owner.onAnswered(this, { fd: this.fd, events, isBroken, kind: this.kind });
   }
 

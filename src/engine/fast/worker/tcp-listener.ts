@@ -50,7 +50,7 @@ export class TcpListener extends Listener implements Task {
   /** Accepts the clients that have connected, in this turn and in later ones. */
   close(onClosed: () => void): boolean {
     const { loop, admission } = this.port.worker;
-    this.cancelDeadline();
+    this.retry.cancel();
     admission.forget(this);
     loop.unwatch(this.fd);
     this.#isClosed = true;
@@ -73,7 +73,7 @@ export class TcpListener extends Listener implements Task {
   goOn(): void {
     this.#acceptPortion();
     // A failure has its own time to go on.
-    if (this.#isClosed || this.list !== undefined) return;
+    if (this.#isClosed || this.retry.isWaiting) return;
     if (this.#admitsOneMore()) this.rewatch(EPOLLIN);
     else this.port.worker.admission.hold(this);
   }

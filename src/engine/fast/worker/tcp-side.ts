@@ -55,7 +55,8 @@ export interface SideOwner {
  * One side of a connection, and the stream of bytes that comes from it: they are written to {@link peer}. As a deadline
  * it checks from time to time whether its endpoint's kernel still acknowledges bytes.
  */
-export class TcpSide extends Deadline implements Task {
+export class TcpSide implements Task {
+  readonly #deadline = new Deadline(this);
   readonly fd: number;
   peer: TcpSide | undefined;
   isReadable = false;
@@ -85,7 +86,6 @@ export class TcpSide extends Deadline implements Task {
   #restOffset = 0;
 
   constructor(connection: SideOwner, fd: number, role: 'client' | 'endpoint') {
-    super();
     this.fd = fd;
     this.#connection = connection;
     this.#worker = connection.port.worker;
@@ -121,7 +121,7 @@ export class TcpSide extends Deadline implements Task {
     if (this.#pipe !== undefined) this.#worker.pipes.forget();
     this.#pipe = undefined;
     this.#hold(undefined);
-    this.cancelDeadline();
+    this.#deadline.cancel();
   }
 
   /** Continues a side of another process or worker. epoll reports what happened to the socket since then. */
@@ -154,7 +154,7 @@ export class TcpSide extends Deadline implements Task {
 
   /** Bytes or an end were sent to this side. */
   wasSent(): void {
-    if (this.#userTimeoutMs === 0 || this.list !== undefined) return;
+    if (this.#userTimeoutMs === 0 || this.#deadline.isWaiting) return;
     this.#unansweredSinceMs = NEVER;
     this.#lookLater();
   }
@@ -204,12 +204,12 @@ export class TcpSide extends Deadline implements Task {
     this.#pipe = undefined;
     this.#hold(undefined);
     this.pending = 0;
-    this.cancelDeadline();
+    this.#deadline.cancel();
   }
 
   #lookLater(): void {
     const { loop } = this.#worker;
-    loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this, loop.nowMs);
+    loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this.#deadline, loop.nowMs);
   }
 
   #take(peer: TcpSide, atMost: number): number {

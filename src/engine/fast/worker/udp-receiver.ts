@@ -103,7 +103,7 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     for (const { path } of this.waiting) this.waiting.take(path);
     // Gathered replies leave by the socket that closes.
     replies.run();
-    this.cancelDeadline();
+    this.retry.cancel();
     for (const fd of this.#fds()) loop.unwatch(fd);
     return true;
   }

@@ -21,7 +21,7 @@ export class UdpReplay extends Replay<UdpFlow> {
   readonly client: Address;
   readonly path: ReplyPath;
   readonly #asking: Asking;
-  readonly #silence = new Silence(this);
+  readonly #silence = new Deadline(this);
 
   constructor({
     asking,
@@ -73,19 +73,10 @@ export class UdpReplay extends Replay<UdpFlow> {
   }
 
   protected stopWaiting(): void {
-    this.#silence.cancelDeadline();
-  }
-}
-
-class Silence extends Deadline {
-  readonly #replay: UdpReplay;
-
-  constructor(replay: UdpReplay) {
-    super();
-    this.#replay = replay;
+    this.#silence.cancel();
   }
 
   onDue(): void {
-    this.#replay.onSilence();
+    this.onSilence();
   }
 }

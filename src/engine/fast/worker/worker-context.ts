@@ -12,7 +12,7 @@ import { KeptDials } from '../../kept-dials.ts';
 import { RefusalRation } from '../../refusal-ration.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
-import { Timer } from './deadlines.ts';
+import { Deadline } from './deadlines.ts';
 import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type EventLoopSetup } from './event-loop.ts';
@@ -149,7 +149,7 @@ export class WorkerContext implements Thread {
   }
 
   after(delayMs: number, run: () => void): void {
-    this.loop.chores.after(delayMs).start(new Timer({ onDue: run }), this.loop.nowMs);
+    this.loop.chores.after(delayMs).start(new Deadline({ onDue: run }), this.loop.nowMs);
   }
 
   /** Made for the first client whose address is kept. */

@@ -3,22 +3,20 @@ import { test } from 'node:test';
 import { Deadline, Deadlines } from '../../../../src/engine/fast/worker/deadlines.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
-class Recorded extends Deadline {
-  readonly onDue: () => void;
-
-  constructor(due: string[], name: string, then: () => void = () => {}) {
-    super();
-    this.onDue = () => {
+/** A deadline that notes its name when it is due. */
+function recorded(due: string[], name: string, then: () => void = () => {}): Deadline {
+  return new Deadline({
+    onDue: () => {
       due.push(name);
       then();
-    };
-  }
+    },
+  });
 }
 
 test('a deadline that restarts when it is due waits for the next time, even without delay', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   const list = deadlines.after(0);
-  const again: Recorded = new Recorded(due, 'again', () => list.start(again, 5));
+  const again: Deadline = recorded(due, 'again', () => list.start(again, 5));
   list.start(again, 5);
   deadlines.expire(5);
   assert.deepEqual(due, ['again']);
@@ -29,10 +27,13 @@ test('a deadline that restarts when it is due waits for the next time, even with
 test('a deadline may cancel another that is due at the same time', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   const list = deadlines.after(10);
-  const victim = new Recorded(due, 'victim');
-  list.start(new Recorded(due, 'first', () => victim.cancelDeadline()), 0);
+  const victim = recorded(due, 'victim');
+  list.start(
+    recorded(due, 'first', () => victim.cancel()),
+    0,
+  );
   list.start(victim, 0);
-  list.start(new Recorded(due, 'last'), 0);
+  list.start(recorded(due, 'last'), 0);
   deadlines.expire(10);
   assert.deepEqual(due, ['first', 'last']);
 });
@@ -40,13 +41,13 @@ test('a deadline may cancel another that is due at the same time', () => {
 test('deadlines start, restart and are cancelled in any order, and expire as a plain table of times says', () => {
   const random = seededRandom(7);
   const [deadlines, due] = [new Deadlines(), [] as string[]];
-  const entries = Array.from({ length: 40 }, (_, i) => new Recorded(due, String(i)));
+  const entries = Array.from({ length: 40 }, (_, i) => recorded(due, String(i)));
   const expected = new Map<string, number>();
   for (let nowMs = 0; nowMs < 5000; nowMs += Math.floor(random() * 4)) {
     const index = Math.floor(random() * entries.length);
-    const entry = entries[index] as Recorded;
+    const entry = entries[index] as Deadline;
     if (random() < 0.3) {
-      entry.cancelDeadline();
+      entry.cancel();
       expected.delete(String(index));
     } else {
       const delayMs = [3, 50, 400][Math.floor(random() * 3)] as number;

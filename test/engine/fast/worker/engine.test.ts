@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import { Session } from '../../../../src/engine/fast/worker/session.ts';
 import {
   type Answer,
   type Command,
@@ -11,6 +10,7 @@ import {
   STATUS,
   STATUS_WORDS,
 } from '../../../../src/engine/fast/worker/protocol.ts';
+import { Session } from '../../../../src/engine/fast/worker/session.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { waitFor } from '../../../netns/wait.ts';

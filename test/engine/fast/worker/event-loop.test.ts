@@ -18,19 +18,20 @@ const onFault = (err: unknown): never => {
   throw err;
 };
 
-class Waiting extends Deadline {
-  static due = 0;
+/** The owner of all deadlines of a test. */
+const waiting = {
+  due: 0,
   onDue(): void {
-    Waiting.due++;
-  }
-}
+    this.due++;
+  },
+};
 
 function rig(t: TestContext) {
   const clock = new ManualClock();
   const owners = new Uint8Array(4096);
   const status = new Int32Array(STATUS_WORDS);
   const loop = new EventLoop({ clock, owner: OWNER, owners, status, onWaited: () => {}, onFault });
-  Waiting.due = 0;
+  waiting.due = 0;
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === OWNER) close(fd);
   });
@@ -46,7 +47,7 @@ function rig(t: TestContext) {
   const watch = (fd: number, onEvents: () => unknown) =>
     loop.watch(fd, EPOLLIN, { onEvents: () => void onEvents(), onShutdown: () => {} });
   const waitFor = (ms: number) => {
-    const deadline = new Waiting();
+    const deadline = new Deadline(waiting);
     loop.deadlines.after(ms).start(deadline, loop.nowMs);
     return deadline;
   };
@@ -139,10 +140,10 @@ test('a turn waits until the first deadline at most', (t) => {
   const began = performance.now();
   loop.turn(60_000);
   assert.ok(performance.now() - began < 10_000);
-  assert.equal(Waiting.due, 0, 'the clock says that it is too early');
+  assert.equal(waiting.due, 0, 'the clock says that it is too early');
   clock.advance(20);
   loop.turn(60_000);
-  assert.equal(Waiting.due, 1);
+  assert.equal(waiting.due, 1);
 });
 
 test('after a standstill ready events are handled before any deadline expires, however many there are', (t) => {
@@ -155,14 +156,14 @@ test('after a standstill ready events are handled before any deadline expires, h
     watch(fd, () => {
       handled++;
       loop.unwatch(fd);
-      deadline.cancelDeadline();
+      deadline.cancel();
     });
     send(peer, byte, 0, 1);
   }
   waitFor(250);
   clock.advance(400);
-  while (Waiting.due === 0) loop.turn(0);
-  assert.deepEqual({ handled, due: Waiting.due }, { handled: 400, due: 1 });
+  while (waiting.due === 0) loop.turn(0);
+  assert.deepEqual({ handled, due: waiting.due }, { handled: 400, due: 1 });
 });
 
 test('a deadline that starts after a standstill in the middle of a turn has its whole time', (t) => {
@@ -178,10 +179,10 @@ test('a deadline that starts after a standstill in the middle of a turn has its 
   loop.turn(0);
   clock.advance(249);
   loop.turn(0);
-  assert.equal(Waiting.due, 0);
+  assert.equal(waiting.due, 0);
   clock.advance(1);
   loop.turn(0);
-  assert.equal(Waiting.due, 1);
+  assert.equal(waiting.due, 1);
 });
 
 test('where each turn leaves events unhandled, a deadline waits only for those that were ready before it', (t) => {
@@ -196,7 +197,7 @@ test('where each turn leaves events unhandled, a deadline waits only for those t
     waitFor(250);
     clock.advance(250);
     let turns = 0;
-    for (; Waiting.due < round; turns++) loop.turn(0);
+    for (; waiting.due < round; turns++) loop.turn(0);
     assert.ok(turns >= 4 && turns < 10, `${turns} turns`);
   }
 });
@@ -208,10 +209,10 @@ test('what no event can cancel is due in each turn, however busy the worker is',
     watch(fd, () => {});
     send(peer, byte, 0, 1);
   }
-  loop.chores.after(5).start(new Waiting(), loop.nowMs);
+  loop.chores.after(5).start(new Deadline(waiting), loop.nowMs);
   clock.advance(5);
   loop.turn(0);
-  assert.equal(Waiting.due, 1);
+  assert.equal(waiting.due, 1);
 });
 
 test('the table of handlers stays an array where another worker has the descriptors between', (t) => {

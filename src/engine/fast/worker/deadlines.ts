@@ -1,4 +1,4 @@
-/** A time at which its owner does something. It is a field, so an owner may have several, and waiting allocates nothing. */
+/** When its owner has something to do. It is a field: an owner may have several, and waiting allocates nothing. */
 export class Deadline {
   dueMs = 0;
   list: DeadlineList | undefined;

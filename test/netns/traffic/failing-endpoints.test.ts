@@ -112,6 +112,7 @@ describe('endpoints that fail, through the whole program', () => {
     );
     const told = (text: string) =>
       environment.proxy.log.filter(({ msg, svc }) => svc === 'test/cut-off' && msg.includes(text));
+    await waitFor('the line of its ejection', () => told('Ejected an endpoint').length > 0);
     assert.deepEqual(
       told('Ejected an endpoint').map(({ level, backend }) => [level, backend]),
       [['warn', `${POD_ADDRESSES[0]}:8080`]],

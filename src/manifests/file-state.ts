@@ -3,7 +3,7 @@ import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
-import type { ManifestObject, PlacedProblem, Reading } from './read-manifest.ts';
+import type { KnownPieces, ManifestObject, Piece, PlacedProblem, Reading } from './read-manifest.ts';
 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
 export type ObjectId = `${Kind} "${ServiceKey}"`;
@@ -32,6 +32,8 @@ export interface FileObject {
   readonly line: number;
   /** As `items[3]` inside a list. */
   readonly field: string | undefined;
+  /** What says its state and nothing else. */
+  readonly piece: Piece | undefined;
 }
 
 interface Fault {
@@ -42,6 +44,11 @@ interface Fault {
 const THE_FILE = 'the file';
 
 export const NO_FILE: FileState = { objects: [], faults: new Map() };
+
+/** What need not be parsed again. */
+export function knownPieces({ objects }: FileState): KnownPieces {
+  return new Map(objects.flatMap(({ piece }) => (piece === undefined ? [] : [[piece.digest, piece] as const])));
+}
 
 /**
  * The state of a file after one more reading, and what to report. Whatever cannot be used keeps its last good state:
@@ -98,10 +105,10 @@ function read(file: string, before: FileState, { documents }: Extract<Reading, {
   const objects = new Map<ObjectId, FileObject>();
   const valid = new Set<ObjectId>();
   const faults = new Map<string, Fault>();
-  const placed = documents.flatMap(({ objects: found, document, line }) => {
-    return found.map((object) => ({ object, document, line }));
+  const placed = documents.flatMap(({ objects: found, document, line, piece }) => {
+    return found.map((object) => ({ object, document, line, piece }));
   });
-  for (const { object, document, line } of placed) {
+  for (const { object, document, line, piece } of placed) {
     for (const [key, fault] of faultsOf({ file, document }, object, kept)) faults.set(key, fault);
     if (object.status === 'unknown') continue;
     const { kind, key, at, decoded } = object;
@@ -116,7 +123,7 @@ function read(file: string, before: FileState, { documents }: Extract<Reading, {
       });
     } else if (isValid || !objects.has(id)) {
       const event = stateOf(object, kept.get(id)?.event);
-      objects.set(id, { id, event, file, document, line, field });
+      objects.set(id, { id, event, file, document, line, field, piece });
     }
     if (isValid) valid.add(id);
   }

@@ -13,6 +13,7 @@ import { assignClusterIPs } from './cluster-ips.ts';
 import {
   type FileObject,
   type FileState,
+  knownPieces,
   NO_FILE,
   nextFileState,
   type ObjectId,
@@ -21,13 +22,16 @@ import {
 } from './file-state.ts';
 import { type Content, isManifest, ManifestFiles, type PathNumber, type Scan } from './manifest-files.ts';
 import { mismatches } from './mismatches.ts';
-import { type Reading, readManifest } from './read-manifest.ts';
+import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
 /** Finds what inotify does not report: files behind links, network file systems, directories that were replaced. */
 const POLL_MS = 2_000;
 
-/** Events of the file system come in groups, and a stream of them must not keep the passes running all the time. */
-const DEBOUNCE_MS = 50;
+/** Events of the file system come in groups. */
+const GROUP_MS = 5;
+
+/** A stream of events must not keep the passes running all the time. */
+const PASS_EVERY_MS = 50;
 
 /** Looking at very many files takes time; polling may use a tenth of it. */
 const POLL_COST_FACTOR = 10;
@@ -140,11 +144,16 @@ export class ManifestSource implements ServiceSource {
 
   async #poll(firstRestMs: number): Promise<void> {
     let restMs = firstRestMs;
+    let beganAtMs = this.#clock.now();
     for (;;) {
       await sleep(restMs, this.#clock, this.#woken.signal);
-      if (this.#woken.signal.aborted) await sleep(DEBOUNCE_MS, this.#clock, this.#stop.signal);
+      if (this.#woken.signal.aborted) {
+        const earliestMs = beganAtMs + PASS_EVERY_MS - this.#clock.now();
+        await sleep(Math.max(GROUP_MS, earliestMs), this.#clock, this.#stop.signal);
+      }
       if (this.#stop.signal.aborted) return;
       this.#woken = new AbortController();
+      beganAtMs = this.#clock.now();
       restMs = await this.#pass();
     }
   }
@@ -215,16 +224,17 @@ export class ManifestSource implements ServiceSource {
       return;
     }
     const before = this.#states.get(path) ?? NO_FILE;
-    const reading = content.status === 'text' ? yield* this.#read(content.text) : unusable(content.err);
+    const reading =
+      content.status === 'text' ? yield* this.#read(content.text, knownPieces(before)) : unusable(content.err);
     const { state, reports } = nextFileState(path, before, reading);
     this.#states.set(path, state);
     this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.length });
     for (const { level, message, fields } of reports) this.#log[level](message, fields);
   }
 
-  *#read(text: string): Generator<void, Reading> {
+  *#read(text: string, known: KnownPieces): Generator<void, Reading> {
     try {
-      return yield* readManifest(text, this.#rules);
+      return yield* readManifest(text, known, this.#rules);
     } catch (error) {
       // A defect; it must not cost the other files.
       return unusable(stackOf(error));
@@ -233,68 +243,69 @@ export class ManifestSource implements ServiceSource {
 
   /** An object that is in several files is taken from the first of them. */
   *#deliver(): Generator<void, void> {
-    const all = new Map<ObjectId, SourceEvent>();
-    const origins = new Map<ObjectId, FileObject>();
+    const found = new Map<ObjectId, FileObject>();
     const leftOut = new Set<ObjectId>();
     const others = new Map<ObjectId, string[]>();
     for (const path of this.#files.order) {
       for (const object of this.#states.get(path)?.objects ?? []) {
         const { id, event } = object;
-        if (event === undefined) {
-          leftOut.add(id);
-        } else if (all.has(id)) {
-          others.set(id, [...(others.get(id) ?? []), path]);
-        } else {
-          all.set(id, event);
-          origins.set(id, object);
-        }
+        if (event === undefined) leftOut.add(id);
+        else if (found.has(id)) others.set(id, [...(others.get(id) ?? []), path]);
+        else found.set(id, object);
       }
       yield;
     }
-    this.#reportConflicts(others, origins);
+    const assigned = this.#assign(found);
     yield;
-    this.#reportMismatches(mismatches(all, leftOut), origins);
-    yield;
-    this.#assign(all, origins);
-    yield;
-    const events = this.#changesTo(all);
+    const events = this.#changesTo(found, assigned);
     if (events.length > 0) this.#sink?.apply(events);
-    if (this.#isSynced) return;
-    this.#isSynced = true;
-    this.#sink?.synced();
+    if (!this.#isSynced) {
+      this.#isSynced = true;
+      this.#sink?.synced();
+    }
+    yield;
+    // Whoever waits for the change does not wait for these.
+    this.#reportConflicts(others, found);
+    yield;
+    this.#reportMismatches(mismatches(found, leftOut), found);
   }
 
   /** What has changed since the last delivery. */
-  #changesTo(all: ReadonlyMap<ObjectId, SourceEvent>): SourceEvent[] {
+  #changesTo(found: Origins, assigned: ReadonlyMap<ObjectId, SourceEvent>): SourceEvent[] {
     const events: SourceEvent[] = [];
-    for (const [id, last] of this.#delivered) {
-      if (all.get(id)?.value !== undefined) continue;
-      this.#delivered.delete(id);
-      events.push({ ...last, value: undefined });
-    }
-    for (const [id, event] of all) {
+    let known = 0;
+    const before = this.#delivered.size;
+    for (const [id, { event: written }] of found) {
+      const event = assigned.get(id) ?? written;
+      if (event?.value === undefined) continue;
       const last = this.#delivered.get(id);
-      if (event.value === undefined || event === last || isDeepStrictEqual(event, last)) continue;
+      if (last !== undefined) known += 1;
+      if (event === last || isDeepStrictEqual(event, last)) continue;
       this.#delivered.set(id, event);
       events.push(event);
     }
-    return events;
+    if (known === before) return events;
+    const gone = [...this.#delivered].filter(([id]) => found.get(id)?.event?.value === undefined);
+    for (const [id] of gone) this.#delivered.delete(id);
+    // What has gone makes room for what has come.
+    return [...gone.map(([, last]) => ({ ...last, value: undefined })), ...events];
   }
 
-  /** Gives cluster IPs to Services that were written without. */
-  #assign(all: Map<ObjectId, SourceEvent>, origins: Origins): void {
-    if (this.#clusterIpRanges.length === 0) return;
-    const services = [...all.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
+  /** Services that were written without a cluster IP, with one. */
+  #assign(found: Origins): ReadonlyMap<ObjectId, SourceEvent> {
+    const events = new Map<ObjectId, SourceEvent>();
+    if (this.#clusterIpRanges.length === 0) return events;
+    const services = [...found.values()].flatMap(({ event }) => (event?.kind === 'Service' ? (event.value ?? []) : []));
     const assigned = assignClusterIPs(services, this.#clusterIpRanges);
     const unassigned = new Map<ObjectId, string>();
     for (const [key, clusterIPs] of assigned) {
       const id: ObjectId = `Service "${key}"`;
-      const event = all.get(id);
+      const { event, file } = found.get(id) ?? {};
       if (event?.kind !== 'Service' || event.value === undefined) continue;
-      all.set(id, { ...event, value: { ...event.value, clusterIPs } });
+      events.set(id, { ...event, value: { ...event.value, clusterIPs } });
       const before = this.#assigned.get(key);
       if (before?.some((old) => clusterIPs.some((each) => each !== old && familyOf(each) === familyOf(old)))) {
-        const fields = { file: origins.get(id)?.file, before: before.join(', '), now: clusterIPs.join(', ') };
+        const fields = { file, before: before.join(', '), now: clusterIPs.join(', ') };
         this.#log.warn(`${id} has another cluster IP, because other Services came or went`, fields);
       }
       const lacking = this.#rules.clusterIpFamilies.filter(
@@ -303,10 +314,11 @@ export class ManifestSource implements ServiceSource {
       if (lacking.length > 0) unassigned.set(id, lacking.join(' and '));
     }
     this.#assigned = assigned;
-    for (const [id, families] of news(this.#unassigned, unassigned, origins)) {
+    for (const [id, families] of news(this.#unassigned, unassigned, found)) {
       const err = `no address of ${families} is free in --service-cluster-ip-range`;
-      this.#log.warn(`${id} has no cluster IP`, { file: origins.get(id)?.file, err });
+      this.#log.warn(`${id} has no cluster IP`, { file: found.get(id)?.file, err });
     }
+    return events;
   }
 
   #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: Origins): void {

@@ -1,12 +1,13 @@
 import type { EndpointGroup } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
-import type { SourceEvent } from '../model/source.ts';
-import type { ObjectId } from './file-state.ts';
+import type { FileObject, ObjectId } from './file-state.ts';
 
 interface Port {
   readonly name: string;
   readonly protocol: Protocol;
 }
+
+type Objects = ReadonlyMap<ObjectId, Pick<FileObject, 'event'>>;
 
 interface OfService {
   readonly id: ObjectId;
@@ -21,15 +22,12 @@ const SHOWN_PORTS = 3;
  *
  * `leftOut`: what the files name besides, and is not valid. Its own fault is reported.
  */
-export function mismatches(
-  objects: ReadonlyMap<ObjectId, SourceEvent>,
-  leftOut: ReadonlySet<ObjectId>,
-): ReadonlyMap<ObjectId, string> {
+export function mismatches(objects: Objects, leftOut: ReadonlySet<ObjectId>): ReadonlyMap<ObjectId, string> {
   const found = new Map<ObjectId, string>();
   let namespaces: ReadonlyMap<string, string> | undefined;
   for (const [key, list] of byService(objects)) {
     const id: ObjectId = `Service "${key}"`;
-    const event = objects.get(id);
+    const event = objects.get(id)?.event;
     if (event?.kind === 'Service' && event.value !== undefined) {
       for (const [of, problem] of otherNames(event.value, list)) found.set(of, problem);
     } else if (event === undefined && !leftOut.has(id)) {
@@ -41,10 +39,11 @@ export function mismatches(
   return found;
 }
 
-function byService(objects: ReadonlyMap<ObjectId, SourceEvent>): Map<ServiceKey, OfService[]> {
+function byService(objects: Objects): Map<ServiceKey, OfService[]> {
   const lists = new Map<ServiceKey, OfService[]>();
-  for (const [id, { kind, value }] of objects) {
-    if (kind === 'Service' || value === undefined) continue;
+  for (const [id, { event }] of objects) {
+    if (event?.value === undefined || event.kind === 'Service') continue;
+    const { kind, value } = event;
     const [key, groups] = kind === 'Endpoints' ? [value.key, value.groups] : [value.service, [value.group]];
     const list = lists.get(key);
     if (list === undefined) lists.set(key, [{ id, groups }]);
@@ -89,8 +88,8 @@ function some(ports: readonly Port[]): string {
 }
 
 /** By the name of a Service, a namespace that has it. */
-function namespacesOf(objects: ReadonlyMap<ObjectId, SourceEvent>): Map<string, string> {
-  const services = [...objects.values()].filter(({ kind }) => kind === 'Service');
+function namespacesOf(objects: Objects): Map<string, string> {
+  const services = [...objects.values()].flatMap(({ event }) => (event?.kind === 'Service' ? [event] : []));
   return new Map(services.map(({ key }) => [nameOf(key), key.slice(0, key.indexOf('/'))]));
 }
 

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { Decoded, FileRules } from '../kubernetes/objects/decoded.ts';
 import {
   decodeObject,
@@ -37,7 +38,20 @@ interface ManifestDocument {
   readonly document: number;
   readonly line: number;
   readonly objects: readonly ManifestObject[];
+  /** The piece of the file that consists of this document, if it need not be parsed again. */
+  readonly piece: Piece | undefined;
 }
+
+/** A piece of a file that says one object without a fault. The digest of its text takes less memory than the text. */
+export interface Piece {
+  readonly digest: string;
+  /** Of the document in the piece, from 1. */
+  readonly line: number;
+  readonly object: KubernetesObject;
+}
+
+/** By digest. */
+export type KnownPieces = ReadonlyMap<string, Piece>;
 
 export type Reading =
   | { readonly status: 'read'; readonly documents: readonly ManifestDocument[] }
@@ -49,16 +63,20 @@ export type Reading =
       readonly line?: number;
     };
 
-/** Reads a manifest file piece by piece and yields after each, because parsing is slow. */
-export function* readManifest(text: string, rules: FileRules): Generator<void, Reading> {
+/**
+ * Reads a manifest file piece by piece and yields after each, because parsing is slow. A piece that is `known` is not
+ * parsed again, so a change costs what it changes.
+ */
+export function* readManifest(text: string, known: KnownPieces, rules: FileRules): Generator<void, Reading> {
   const documents: ManifestDocument[] = [];
   for (const { piece, linesBefore } of split(text)) {
+    // A file of one piece is only read again when that piece has changed.
+    const digest = piece.length === text.length ? undefined : hash('sha256', piece, 'base64');
     try {
-      for (const { value, lineOf } of parseLargeDocuments(piece)) {
-        if (value === null) continue;
-        const inFile: ParsedDocument = { value, lineOf: (path) => linesBefore + lineOf(path) };
-        const objects = readObjects(inFile, rules);
-        documents.push({ document: documents.length + 1, line: inFile.lineOf([]), objects });
+      const same = digest === undefined ? undefined : known.get(digest);
+      const found = same === undefined ? readPiece(piece, digest, linesBefore, rules) : [documentOf(same)];
+      for (const { line, objects, piece: of } of found) {
+        documents.push({ document: documents.length + 1, line: linesBefore + line, objects, piece: of });
       }
     } catch (error) {
       if (!(error instanceof DocumentError)) throw error;
@@ -68,6 +86,36 @@ export function* readManifest(text: string, rules: FileRules): Generator<void, R
     yield;
   }
   return { status: 'read', documents };
+}
+
+/** `line` is that in the piece. */
+type PieceDocument = Omit<ManifestDocument, 'document'>;
+
+function documentOf(piece: Piece): PieceDocument {
+  const { line, object } = piece;
+  const { kind, key } = object;
+  const decoded: Decoded<KubernetesObject> = { status: 'ok', value: object, warnings: [] };
+  return { line, objects: [{ status: 'known', kind, key, at: '', decoded, problems: [], withoutEffect: [] }], piece };
+}
+
+function readPiece(text: string, digest: string | undefined, linesBefore: number, rules: FileRules): PieceDocument[] {
+  const documents = parseLargeDocuments(text).filter(({ value }) => value !== null);
+  return documents.map(({ value, lineOf }) => {
+    const line = lineOf([]);
+    const objects = readObjects({ value, lineOf: (path) => linesBefore + lineOf(path) }, rules);
+    const object = documents.length === 1 && objects.length === 1 ? faultless(objects[0]) : undefined;
+    return {
+      line,
+      objects,
+      piece: digest === undefined || object === undefined ? undefined : { digest, line, object },
+    };
+  });
+}
+
+/** Lists and objects with faults are rare, and simply read again. */
+function faultless(object: ManifestObject | undefined): KubernetesObject | undefined {
+  if (object?.status !== 'known' || object.decoded.status !== 'ok' || object.at !== '') return undefined;
+  return object.problems.length + object.withoutEffect.length === 0 ? object.decoded.value : undefined;
 }
 
 /** A document marker is one at the start of any line, even inside a block scalar (YAML 1.2.2 §9.1.2). */

@@ -11,7 +11,7 @@ const service = (name: string, clusterIP = '10.96.0.1', port = 80) =>
 const file = (...documents: string[]) => documents.join('---\n');
 
 function read(text: string): Reading {
-  const reader = readManifest(text, PLAIN);
+  const reader = readManifest(text, new Map(), PLAIN);
   for (;;) {
     const step = reader.next();
     if (step.done) return step.value;

@@ -22,9 +22,9 @@ const WEB = '{name: web, port: 80}';
 
 /** What is said of the objects of these documents. */
 function said(...documents: string[]): string[] {
-  const objects = new Map<ObjectId, SourceEvent>();
+  const objects = new Map<ObjectId, { readonly event: SourceEvent }>();
   const leftOut = new Set<ObjectId>();
-  const reader = readManifest(documents.join('\n---\n'), PLAIN);
+  const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
   let step = reader.next();
   while (!step.done) step = reader.next();
   if (step.value.status !== 'read') return assert.fail(step.value.err);
@@ -32,7 +32,10 @@ function said(...documents: string[]): string[] {
     if (object.status !== 'known') return assert.fail(object.problem.problem);
     const { kind, key, decoded } = object;
     if (decoded.status === 'invalid') leftOut.add(`${kind} "${key}"`);
-    else objects.set(`${kind} "${key}"`, decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined });
+    else {
+      const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
+      objects.set(`${kind} "${key}"`, { event });
+    }
   }
   return [...mismatches(objects, leftOut)].map(([id, problem]) => `${id}: ${problem}`);
 }

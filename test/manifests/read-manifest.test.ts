@@ -5,7 +5,7 @@ import { type Reading, readManifest, split } from '../../src/manifests/read-mani
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
 
 function read(text: string): Reading {
-  const reader = readManifest(text, PLAIN);
+  const reader = readManifest(text, new Map(), PLAIN);
   for (;;) {
     const step = reader.next();
     if (step.done) return step.value;

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { assignClusterIPs } from '../../../src/manifests/cluster-ips.ts';
-import { NO_FILE, nextFileState } from '../../../src/manifests/file-state.ts';
+import { knownPieces, NO_FILE, nextFileState } from '../../../src/manifests/file-state.ts';
 import { mismatches } from '../../../src/manifests/mismatches.ts';
-import { type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
+import { type KnownPieces, type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
 import type { Service } from '../../../src/model/service.ts';
 import type { SourceEvent } from '../../../src/model/source.ts';
 import { cidr } from '../../rules/fixtures.ts';
@@ -23,30 +23,31 @@ export const open: OpenTarget = () => ({
   async run(input) {
     const text = input.toString();
     const lines = text.split('\n').length;
-    const first = nextFileState('a.yaml', NO_FILE, read(text));
+    const first = nextFileState('a.yaml', NO_FILE, read(text, new Map()));
     for (const { message, fields } of first.reports) {
       assert.doesNotMatch(message, /\p{Cc}/u);
       const { line, err } = fields as { readonly line?: number; readonly err?: string };
       assert.ok(line === undefined || (line >= 1 && line <= lines), `line ${line} of ${lines}`);
       assert.ok((err?.length ?? 0) < 1_000, err);
     }
-    const second = nextFileState('a.yaml', first.state, read(text));
+    const known = read(text, knownPieces(first.state));
+    assert.deepEqual(known, read(text, new Map()), 'what is known is the same when it is parsed again');
+    const second = nextFileState('a.yaml', first.state, known);
     assert.deepEqual(second.reports, [], 'nothing is said twice');
 
-    const objects = new Map(
-      second.state.objects.flatMap(({ id, event }) => (event === undefined ? [] : [[id, event]])),
-    );
+    const objects = new Map(second.state.objects.map((object) => [object.id, object]));
     mismatches(objects, new Set());
-    const services = [...objects.values()].flatMap(serviceOf);
+    const events = [...objects.values()].flatMap(({ event }) => event ?? []);
+    const services = events.flatMap(serviceOf);
     const assigned = assignClusterIPs(services, RANGES);
     const world = new RulesWorld();
-    await world.apply([...objects.values()].map((event) => withAddress(event, assigned.get(event.key))));
+    await world.apply(events.map((event) => withAddress(event, assigned.get(event.key))));
     await world.end();
   },
 });
 
-function read(text: string): Reading {
-  const reader = readManifest(text, RULES);
+function read(text: string, known: KnownPieces): Reading {
+  const reader = readManifest(text, known, RULES);
   for (;;) {
     const { done, value } = reader.next();
     if (done) return value;

@@ -42,7 +42,8 @@ async function run(options: ScaleOptions): Promise<number> {
   const node = await ScaleNode.create();
   try {
     const { topology, agent } = node;
-    const store = options.source === 'api' ? await createApiStore(topology, agent) : createManifestStore(topology);
+    const store =
+      options.source === 'api' ? await createApiStore(topology, agent) : createManifestStore(topology, options.files);
     const churn = new Churn(store, seededRandom(1));
     for (const count of options.services) {
       progress(`writing ${count} Services`);
@@ -63,7 +64,8 @@ async function run(options: ScaleOptions): Promise<number> {
 function print(options: ScaleOptions, { results, troubles }: { results: ScaleResult[]; troubles: string[] }): void {
   const machine = { cpu: cpus()[0]?.model ?? 'unknown CPU', cores: cpus().length, kernel: release() };
   if (results.length > 0) console.log(`${scaleTable(results)}\n\n${costPlot(results)}\n`);
-  console.log(`Services from ${options.source}; ${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}.`);
+  const source = options.files === undefined ? options.source : `${options.files} files`;
+  console.log(`Services from ${source}; ${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}.`);
   for (const line of troubles) console.log(`! ${line}`);
   if (options.json !== undefined) {
     writeFileSync(options.json, `${JSON.stringify({ machine, options, results, troubles }, undefined, 2)}\n`);

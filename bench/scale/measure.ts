@@ -15,6 +15,9 @@ export interface ScaleResult {
   readonly flavour: Flavour;
   readonly syncFromListsMs: number | undefined;
   readonly syncFromStartMs: number;
+  /** Of processor time: a busy machine changes it less. */
+  readonly syncProxyCpuMs: number;
+  readonly syncIptablesCpuMs: number;
   readonly syncDelayP99Ms: number;
   readonly syncDelayMaxMs: number;
   readonly createdP50Ms: number;
@@ -50,10 +53,12 @@ export interface Effort {
   readonly samples: number;
   /** Of background without anything else, to see what a change costs. */
   readonly churnSeconds: number;
+  /** Changes in the background: then, and while Services are created and changed one after the other. */
+  readonly churnPerSecond: number;
+  readonly besidesPerSecond: number;
   readonly connections: number;
 }
 
-const BACKGROUND_PER_SECOND = 50;
 const PROBE_EVERY_MS = 5;
 /** A full sync of what never scaled would take minutes. */
 const SYNC_TIMEOUT_MS = 300_000;
@@ -90,21 +95,24 @@ async function firstSync(subject: Subject) {
     everyMs: 20,
     timeoutMs: SYNC_TIMEOUT_MS,
   });
+  const { proxy, iptables } = node.cpuSeconds;
   const delay = await node.loopDelayMs();
   const listed = node.proxy.lines({ msg: 'The first lists from the API server are complete' })[0]?.['ts'];
   await allHaveRules(subject);
   return {
     syncFromListsMs: typeof listed === 'string' ? served - Date.parse(listed) : undefined,
     syncFromStartMs: served - begun,
+    syncProxyCpuMs: 1_000 * proxy,
+    syncIptablesCpuMs: 1_000 * iptables,
     syncDelayP99Ms: delay.p99,
     syncDelayMaxMs: delay.max,
   };
 }
 
-async function costOfChanges({ node, churn }: Subject, { churnSeconds }: Effort) {
+async function costOfChanges({ node, churn }: Subject, { churnSeconds, churnPerSecond }: Effort) {
   const before = node.cpuSeconds;
   await node.loopDelayMs();
-  const background = churn.background(BACKGROUND_PER_SECOND);
+  const background = churn.background(churnPerSecond);
   await sleep(churnSeconds * 1_000);
   const changes = await background.stop();
   const delay = await node.loopDelayMs();
@@ -117,10 +125,10 @@ async function costOfChanges({ node, churn }: Subject, { churnSeconds }: Effort)
   };
 }
 
-/** Of new Services, new endpoints and deletions, while others change in the background. */
-async function latencies(subject: Subject, { samples }: Effort) {
+/** Of new Services, new endpoints and deletions, while others may change in the background. */
+async function latencies(subject: Subject, { samples, besidesPerSecond }: Effort) {
   const { node, store, churn, flavour } = subject;
-  const background = churn.background(BACKGROUND_PER_SECOND);
+  const background = churn.background(besidesPerSecond);
   const served = async (service: ScaleService, name: string, write: () => Promise<void>) => {
     const target = { host: service.clusterIP, port: 80, name };
     const answered = node.client.call('untilServed', {

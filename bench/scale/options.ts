@@ -7,6 +7,8 @@ export interface ScaleOptions extends Effort {
   readonly services: readonly number[];
   readonly flavours: readonly Flavour[];
   readonly source: 'api' | 'manifests';
+  /** That have the Services among them; `undefined`: a file for each. */
+  readonly files: number | undefined;
   /** File for the raw data. */
   readonly json: string | undefined;
 }
@@ -19,11 +21,15 @@ Measures the control plane with many Services: first sync, changes, repair, memo
   --flavours A,B       of nft, legacy (both)
   --source api|manifests
                        a real etcd and kube-apiserver, or files (api)
+  --files N            so many files in place of one for each Service; few changes at a time, as each writes a whole file
   --quick              100 and 1000 Services, fewer samples
   --json FILE          writes all results
   --help`;
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
+/** A change in the background writes a whole file, which has to come to rest. */
+const FEW_FILES = { churnPerSecond: 5, besidesPerSecond: 0 };
+const MANY_FILES = { churnPerSecond: 50, besidesPerSecond: 50 };
 const FULL = { services: '100,1000,5000,10000', samples: 50, churnSeconds: 10, connections: 1_000 };
 const QUICK = { services: '100,1000', samples: 10, churnSeconds: 3, connections: 200 };
 
@@ -35,6 +41,7 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
       services: { type: 'string' },
       flavours: { type: 'string', default: FLAVOURS.join() },
       source: { type: 'string', default: 'api' },
+      files: { type: 'string' },
       quick: { type: 'boolean', default: false },
       json: { type: 'string' },
       help: { type: 'boolean', short: 'h', default: false },
@@ -45,14 +52,20 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
   const { samples, churnSeconds, connections } = usual;
   const { source } = values;
   if (source !== 'api' && source !== 'manifests') throw new Error(`--source takes api or manifests, not "${source}"`);
-  const services = (values.services ?? usual.services).split(',').map(count);
+  const files = values.files === undefined ? undefined : count(values.files, '--files');
+  if (files !== undefined && source !== 'manifests') throw new Error('--files needs --source manifests');
+  const { churnPerSecond, besidesPerSecond } = files === undefined ? MANY_FILES : FEW_FILES;
+  const services = (values.services ?? usual.services).split(',').map((text) => count(text, '--services'));
   return {
     samples,
     churnSeconds,
+    churnPerSecond,
+    besidesPerSecond,
     connections,
     services: services.sort((a, b) => a - b),
     flavours: flavours(values.flavours),
     source,
+    files,
     json: values.json,
   };
 }
@@ -60,10 +73,10 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
 /** Beyond 50,000 there are no more addresses: the changes need some, too. */
 const MAX_SERVICES = 50_000;
 
-function count(text: string): number {
+function count(text: string, flag: '--services' | '--files'): number {
   const number = /^\d{1,8}$/.test(text) ? Number(text) : Number.NaN;
   if (number >= 1 && number <= MAX_SERVICES) return number;
-  throw new Error(`--services takes whole numbers from 1 to ${MAX_SERVICES}, not "${text}"`);
+  throw new Error(`${flag} takes whole numbers from 1 to ${MAX_SERVICES}, not "${text}"`);
 }
 
 function flavours(text: string): readonly Flavour[] {

@@ -20,6 +20,8 @@ const ROWS: readonly ScaleRow[] = [
     published: ['13,000', '240,000', '5,700'],
   },
   { label: 'first full sync, from lists', unit: 'ms', key: 'syncFromListsMs', decimals: 0 },
+  { label: 'CPU meanwhile, proxy', unit: 'ms', key: 'syncProxyCpuMs', decimals: 0 },
+  { label: 'CPU meanwhile, iptables', unit: 'ms', key: 'syncIptablesCpuMs', decimals: 0 },
   { label: 'loop delay meanwhile, p99', unit: 'ms', key: 'syncDelayP99Ms', decimals: 1 },
   { label: 'loop delay meanwhile, max', unit: 'ms', key: 'syncDelayMaxMs', decimals: 1 },
   {

@@ -22,6 +22,9 @@ export interface ServiceStore {
 const NODE_NAME = 'node-1';
 const ATTEMPTS = 10;
 
+/** Between documents of a file. */
+const SEPARATOR = '\n---\n';
+
 export interface ApiStore extends ServiceStore {
   readonly plane: ControlPlane;
 }
@@ -89,16 +92,33 @@ async function persistently(done: 404 | 409 | undefined, write: () => Promise<un
   }
 }
 
-/** A directory of manifests, with a file for each Service. */
-export function createManifestStore(topology: Topology): ServiceStore {
+/** A directory of manifests: so many files that have the Services among them, or a file for each Service. */
+export function createManifestStore(topology: Topology, files?: number): ServiceStore {
   const manifests = new Manifests(join(topology.directory, 'manifests'));
-  const fileOf = ({ name }: ScaleService) => `${name}.yaml`;
-  const put = async (service: ScaleService) => manifests.write(fileOf(service), serviceObjects(service));
+  /** What each file holds, by the Service's number. */
+  const texts = new Map<string, Map<number, string>>();
+  const change = async (service: ScaleService, text: string | undefined) => {
+    const file = `${files === undefined ? service.name : `services-${service.number % files}`}.yaml`;
+    const parts = texts.get(file) ?? new Map<number, string>();
+    texts.set(file, parts);
+    if (text === undefined) parts.delete(service.number);
+    else parts.set(service.number, text);
+    if (parts.size === 0) manifests.remove(file);
+    else manifests.write(file, [...parts.values()].join(SEPARATOR));
+  };
+  const put = (service: ScaleService) => {
+    return change(
+      service,
+      serviceObjects(service)
+        .map((object) => JSON.stringify(object))
+        .join(SEPARATOR),
+    );
+  };
   return {
     flags: ['--manifests', manifests.directory],
     create: put,
     setEndpoints: put,
     replace: put,
-    delete: async (service) => manifests.remove(fileOf(service)),
+    delete: (service) => change(service, undefined),
   };
 }

@@ -189,6 +189,8 @@ test('options select rows, candidates and sizes, in the order of the table', () 
   assert.throws(() => parseOptions(['--rows', 'bulk,udp'], choice), /--rows knows no "udp"; it knows bulk, dns/);
   assert.throws(() => parseOptions(['--rounds', '0'], choice), /--rounds takes a whole number/);
   assert.throws(() => parseScaleOptions(['--services', '50001']), /from 1 to 50000, not "50001"/);
+  assert.equal(parseScaleOptions(['--source', 'manifests', '--files', '10'])?.files, 10);
+  assert.throws(() => parseScaleOptions(['--files', '10']), /--files needs --source manifests/);
   assert.throws(() => parseScaleOptions(['--sevices', '1']), /sevices/);
 });
 

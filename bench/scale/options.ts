@@ -21,7 +21,7 @@ Measures the control plane with many Services: first sync, changes, repair, memo
   --flavours A,B       of nft, legacy (both)
   --source api|manifests
                        a real etcd and kube-apiserver, or files (api)
-  --files N            so many files in place of one for each Service; few changes at a time, as each writes a whole file
+  --files N            so many files in place of one for each Service; fewer changes, as each writes a whole file
   --quick              100 and 1000 Services, fewer samples
   --json FILE          writes all results
   --help`;

@@ -295,9 +295,11 @@ test('a defect of the sink does not end the polling', async (t) => {
   await becomes('a=3');
 });
 
-test('an event of the file system wakes it before the poll is due', async (t) => {
+test('a file is looked at 5 ms after an event of the file system, and again 50 ms later', async (t) => {
   const { put, synced, clock } = await start(t, {});
   await synced();
+  // The pass before is long ago, and the next poll is not due yet.
+  clock.advance(100);
   const delays: number[] = [];
   const after = clock.after.bind(clock);
   clock.after = (delayMs, callback) => {
@@ -306,7 +308,9 @@ test('an event of the file system wakes it before the poll is due', async (t) =>
   };
   put('m/a.yaml', service('a'));
   // The clock stands still, so only the event can end the wait for the next poll.
-  await until('the wait after an event', () => delays.includes(50));
+  await until('the wait for more events', () => delays.includes(5));
+  clock.advance(5);
+  await until('the wait until the file has come to rest', () => delays.includes(50));
 });
 
 test('a stream of events of one file does not keep the poll from finding what no event tells', async (t) => {

@@ -63,7 +63,7 @@ test('a mistake is reported with the number of its document and its line in the 
 const service = (name: string, port = 80, more = '') =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.96.0.1, ports: [{port: ${port}}]${more}}\n`;
 
-/** How many objects of the file were decoded when it was read a second time. What comes out is as if all of them were. */
+/** How many objects of the file are decoded when it is read again. The result is as if all of them were. */
 function decodedAgain(before: string, after: string): number {
   const { state } = nextFileState('f.yaml', NO_FILE, read(before));
   const known = knownPieces(state);

@@ -105,10 +105,14 @@ export interface Rates {
 
 /**
  * `degraded`: another Service has an address that it claims, an operator has drained endpoints, or dials failed or
- * clients were refused or had to wait during the last minute. `empty`: no endpoint may serve, so clients are refused.
- * `pending`: it has no listener yet.
+ * clients were refused or had to wait during the last minute. `down`: each endpoint that gets new connections is
+ * failing or ejected, until one answers. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no
+ * listener yet.
  */
-export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
+export type ServiceState = 'ok' | 'degraded' | 'down' | 'empty' | 'pending';
+
+/** The worst first. */
+export const SEVERITY: Readonly<Record<ServiceState, number>> = { down: 4, empty: 3, degraded: 2, pending: 1, ok: 0 };
 
 /** One Service port within one address family, with the addresses and the NodePort at which it is served. */
 export interface ServiceView
@@ -157,9 +161,14 @@ export interface ListenerView {
  */
 export type EndpointState = 'active' | 'failing' | 'ejected' | 'draining' | 'drained';
 
-/** Gets new connections, be it last. */
+/** Gets new connections, even if last. */
 export function isInUse({ state }: Pick<EndpointView, 'state'>): boolean {
   return state !== 'draining' && state !== 'drained';
+}
+
+/** A new connection to it can be expected to succeed. */
+export function isWell({ state }: Pick<EndpointView, 'state'>): boolean {
+  return state === 'active';
 }
 
 export interface EndpointView {

@@ -17,6 +17,7 @@ import {
   servicePortName,
 } from '../model/service.ts';
 import {
+  type Destination,
   destinations,
   type EndpointSetName,
   type FailedService,
@@ -209,15 +210,18 @@ export class ServiceTracker {
   /** The Service ports that claim this address and port; one of them is served there. Looks at every Service. */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
     const isHere = this.addresses.isThisNode(address);
-    return [...this.#entries.values()].flatMap(({ served }) =>
-      served.filter(
-        (each) =>
-          each.protocol === protocol &&
-          destinations(each).some(
-            (to) => to.port === port && (to.address === undefined ? isHere : to.address === address),
-          ),
-      ),
-    );
+    const isMeant = (to: Destination) =>
+      to.port === port && (to.address === undefined ? isHere : to.address === address);
+    return this.#servedWhere((each) => each.protocol === protocol && destinations(each).some(isMeant));
+  }
+
+  /** Service ports with this address, whatever their port and protocol. */
+  withAddress(address: Address): readonly ServicePort[] {
+    return this.#servedWhere((each) => destinations(each).some((to) => to.address === address));
+  }
+
+  #servedWhere(isMeant: (each: ServicePort) => boolean): readonly ServicePort[] {
+    return Array.from(this.#entries.values()).flatMap(({ served }) => served.filter(isMeant));
   }
 
   /** How many Services {@link takeDelta} has left. */

@@ -22,12 +22,12 @@ const SHOWN_DRAINED = 20;
 const SHOWN_EVENTS = 50;
 
 /** Beside the title: one word for the whole, and how many Service ports are not as they should be. */
-export function marks({ healthy }: NodeView, { empty, degraded, pending }: StateCounts): Html {
-  const count = empty + degraded + pending;
+export function marks({ healthy }: NodeView, { down, empty, degraded, pending }: StateCounts): Html {
+  const count = down + empty + degraded + pending;
   return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>${
     count === 0
       ? undefined
-      : html` <a class="mark ${empty > 0 ? 'bad' : 'warn'}" href="#services">${whole(count)} ${count === 1 ? 'needs' : 'need'} attention</a>`
+      : html` <a class="mark ${down + empty > 0 ? 'bad' : 'warn'}" href="#services">${whole(count)} ${count === 1 ? 'needs' : 'need'} attention</a>`
   }`;
 }
 

@@ -1,6 +1,13 @@
 import { failuresOf } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
-import type { EndpointView, ListenerView, ServiceState, ServiceView, View } from '../../model/view.ts';
+import {
+  type EndpointView,
+  type ListenerView,
+  SEVERITY,
+  type ServiceState,
+  type ServiceView,
+  type View,
+} from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { eachInSlices } from '../../util/wait.ts';
 import { ago, amount, bytes, type Content, type Html, html, span, whole } from './html.ts';
@@ -24,9 +31,6 @@ export interface Selection {
   readonly page: number;
   readonly pages: number;
 }
-
-/** Worst first. */
-const SEVERITY: Readonly<Record<ServiceState, number>> = { empty: 3, degraded: 2, pending: 1, ok: 0 };
 
 interface Column {
   readonly title: string;
@@ -74,7 +78,7 @@ function number(
 /** Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries. */
 export async function select(view: View, query: PageQuery, clock: Clock): Promise<Selection> {
   const matches: (Pick<ServiceView, 'name' | 'family'> & { readonly key: number })[] = [];
-  const states = { ok: 0, degraded: 0, empty: 0, pending: 0 };
+  const states = { ok: 0, degraded: 0, down: 0, empty: 0, pending: 0 };
   const keyOf = COLUMNS.find(({ sort }) => sort === query.sort)?.key;
   await eachInSlices(clock, view.services({ summary: true }), (service) => {
     const { name, family, state } = service;
@@ -105,8 +109,8 @@ function isWanted(view: ServiceView, { words, hideHealthy }: PageQuery): boolean
 
 export function servicesTable(selection: Selection, query: PageQuery, now: number): Html {
   const { rows, states, matching } = selection;
-  const all = states.ok + states.degraded + states.empty + states.pending;
-  const counts = (['empty', 'degraded', 'pending', 'ok'] as const)
+  const all = Object.values(states).reduce((sum, count) => sum + count, 0);
+  const counts = (['down', 'empty', 'degraded', 'pending', 'ok'] as const)
     .filter((state) => states[state] > 0)
     .map((state) => html`<span class="state ${state}">${whole(states[state])} ${state}</span> `);
   const shown = matching === all ? '' : `, ${whole(matching)} shown`;

@@ -84,8 +84,8 @@ function heldBy(users: readonly EndpointUser[]): string {
 function warningsOf({ name, onlyOneFor }: EndpointUser): string[] {
   return onlyOneFor.map((set) =>
     set === 'own'
-      ? `${name} has no other endpoint, so its clients are refused`
-      : `${name} has no other endpoint on this node, so clients that the policy Local keeps here are refused`,
+      ? `${name} has no other endpoint that answers, so its clients are refused`
+      : `${name} has no other endpoint on this node that answers, so clients that the policy Local keeps here are refused`,
   );
 }
 

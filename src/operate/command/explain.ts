@@ -28,12 +28,12 @@ export const EXPLAIN = command({
     ...CONTROL_SOCKET,
   },
   examples: [
-    ['explain 10.96.0.1:443', 'a cluster IP; exits with 1 if no endpoint would get the connection'],
+    ['explain 10.96.0.1:443', 'a cluster IP; exits with 1 if no endpoint would get the connection, or none answers'],
     ['explain 10.96.0.10:53/udp --from 10.244.1.7', 'as it is for a client that is a pod'],
     ['explain default/web:http', 'the same by name'],
     ['explain 192.168.50.10:30080 --from 198.51.100.1', 'a NodePort, from outside'],
   ],
-  /** 0 when an endpoint would get the connection. */
+  /** 0 when an endpoint would get the connection, and is expected to answer. */
   run: async (given, terminal, { clock, connect }) => {
     const client = given.from === undefined ? undefined : parseAddress(given.from);
     if (given.from !== undefined && client === undefined) {

@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { EndpointSetName } from '../../model/service-port.ts';
-import { isInUse, type ServiceView, type View } from '../../model/view.ts';
+import { isInUse, isWell, type ServiceView, type View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { eachInSlices } from '../../util/wait.ts';
 
@@ -12,7 +12,7 @@ export interface EndpointUser {
   readonly connections: number;
   /** It gives the endpoint new connections. */
   readonly isActive: boolean;
-  /** The endpoint sets in which nothing else gets new connections. */
+  /** The endpoint sets in which no other endpoint gets new connections and answers. */
   readonly onlyOneFor: readonly EndpointSetName[];
 }
 
@@ -57,7 +57,9 @@ function asUser({ name, listeners }: ServiceView, endpoint: Endpoint): EndpointU
     name,
     connections: active.reduce((sum, each) => sum + each, 0),
     isActive: found.some(({ own }) => isInUse(own)),
-    onlyOneFor: found.filter(({ own, others }) => isInUse(own) && !others.some(isInUse)).map(({ set }) => set),
+    onlyOneFor: found
+      .filter(({ own, others }) => isInUse(own) && !others.some((other) => isInUse(other) && isWell(other)))
+      .map(({ set }) => set),
   };
 }
 

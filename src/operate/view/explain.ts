@@ -16,6 +16,7 @@ import {
   type CandidateView,
   type Explanation,
   isInUse,
+  isWell,
   type ListenerView,
   type Question,
   type ServiceView,
@@ -43,7 +44,7 @@ export interface ExplainSources {
 /** What this program knows of the Service ports of one address family. */
 interface ExplainedFamily {
   readonly family: IpFamily;
-  readonly tracker: Pick<ServiceTracker, 'candidates' | 'noEndpoints' | 'claimants' | 'withEndpoint'>;
+  readonly tracker: Pick<ServiceTracker, 'candidates' | 'noEndpoints' | 'claimants' | 'withAddress' | 'withEndpoint'>;
   readonly listeners: {
     carried(name: ServicePortName): CarriedPort | undefined;
     /** Which Service port's listener has a local port. */
@@ -86,6 +87,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
   const servicePort = name && known.listeners.carried(name)?.servicePort;
   const proxyProtocol = question.protocol === 'TCP' ? servicePort?.options?.proxyProtocol : undefined;
+  const isDown = isTaken && service?.state === 'down' && hasNoneThatAnswers(listener);
   const { source: client, isOwn } = packet;
   const endpointSees =
     servicePort &&
@@ -95,8 +97,8 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
       sources.clientAddresses,
     );
   return {
-    summary: isTaken ? `${text}${whereTo(nextPick, listener)}` : text,
-    served: nextPick !== undefined,
+    summary: isTaken ? `${text}${whereTo(nextPick, listener, isDown)}` : text,
+    served: nextPick !== undefined && !isDown,
     rules: path.rules,
     ...(service && { service }),
     ...(isTaken && listener && { listener }),
@@ -106,6 +108,11 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     ...(endpointSees && { endpointSees }),
     ...(nextPick && proxyProtocol && { proxyProtocol }),
   };
+}
+
+function hasNoneThatAnswers(listener: ListenerView | undefined): boolean {
+  const inUse = listener?.endpoints.filter(isInUse) ?? [];
+  return inUse.length > 0 && !inUse.some(isWell);
 }
 
 async function packetOf({ address, port, protocol, client }: Question, machine: Machine): Promise<TracedPacket> {
@@ -120,7 +127,7 @@ async function packetOf({ address, port, protocol, client }: Question, machine: 
   return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface };
 }
 
-function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined): string {
+function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined, isDown: boolean): string {
   if (picked === undefined) return ', but it has no endpoint at this moment';
   const name = endpointName(picked);
   const active = listener?.endpoints.filter(isInUse) ?? [];
@@ -128,7 +135,7 @@ function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefine
   const only = active.length === 1 ? ', its only endpoint' : '';
   const failed = failure === undefined ? '' : `${only}; connections to it have failed lately: ${failure.err}`;
   const ejected = state === 'ejected' ? ', which is ejected' : '';
-  return `; the next connection goes to ${name}${ejected}${failed}`;
+  return `${isDown ? ', but no endpoint answers' : ''}; the next connection goes to ${name}${ejected}${failed}`;
 }
 
 function candidatesOf(
@@ -301,6 +308,8 @@ async function untouched(facts: Facts): Promise<Conclusion> {
       : notTaken(`${text}, but ${stop}`, owner, set);
   }
   const where = `no Service is at ${endpointName(question)}/${protocol}`;
+  const others = tracker.withAddress(address).map((each) => `${each.port}/${each.protocol} of ${each.name}`);
+  if (others.length > 0) return notTaken(`${where}, but this address has ${listed(others, MAX_NAMES)}`);
   const names = await servicesWith(facts);
   if (names.length === 0) return notTaken(`${where}, so the proxy leaves it alone`);
   const users = listed(names, MAX_NAMES);

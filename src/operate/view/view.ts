@@ -12,20 +12,21 @@ import {
   verdictOf,
   whyNotOpen,
 } from '../../model/service-port.ts';
-import type {
-  ConnectionView,
-  EndpointState,
-  EndpointView,
-  EventView,
-  Explanation,
-  ListenerView,
-  NodeView,
-  Question,
-  Rates,
-  ServiceFilter,
-  ServiceView,
-  Traffic,
-  View,
+import {
+  type ConnectionView,
+  type EndpointState,
+  type EndpointView,
+  type EventView,
+  type Explanation,
+  isWell,
+  type ListenerView,
+  type NodeView,
+  type Question,
+  type Rates,
+  type ServiceFilter,
+  type ServiceView,
+  type Traffic,
+  type View,
 } from '../../model/view.ts';
 import type { PortalConflict } from '../../rules/rule-set.ts';
 import { claimName } from '../../rules/service-rules.ts';
@@ -60,6 +61,8 @@ export interface ViewSources {
   readonly node: () => Promise<NodeView>;
   readonly explain: (question: Question) => Promise<Explanation>;
 }
+
+const DIAL_FAILURES = ['failedRefused', 'failedTimeout', 'failedUnreachable'] as const;
 
 /** Idle listeners looked at in one turn: each may have a hundred endpoints with counters. */
 const IDLE_AT_ONCE = 16;
@@ -110,6 +113,10 @@ export class RunningView implements View {
     const { servicePort } = port;
     const counters = noCounters();
     let rates: Rates | undefined;
+    const troubles = port.listeners.map(({ id }) => sampler.troubleOf(id));
+    // One-way UDP is never answered, so an old failure says nothing.
+    const isTroubled = troubles.some((trouble) => trouble !== undefined);
+    let isDown = false;
     const listeners = port.listeners.map(({ id, set, localPort }): ListenerView => {
       const stats = dataPlane.statsOf(id);
       if (stats !== undefined) addTo(counters, stats.counters);
@@ -117,16 +124,18 @@ export class RunningView implements View {
       if (own !== undefined) rates = addRates(rates ?? NO_RATES, own);
       const endpoints = set === 'local' && servicePort.local !== undefined ? servicePort.local : servicePort;
       const active = endpoints.endpoints.length;
+      const failed = stats !== undefined && DIAL_FAILURES.some((counter) => stats.counters[counter] > 0);
+      const viewed = summary && !failed ? [] : this.#endpoints(name, endpoints, stats);
+      if (failed) isDown ||= active > 0 && !viewed.some(isWell) && (servicePort.protocol === 'TCP' || isTroubled);
       return {
         set,
         localPort,
         ...(stats?.worker !== undefined && { worker: stats.worker }),
         traffic: trafficOf(set, servicePort),
-        endpoints: summary ? [] : this.#endpoints(name, endpoints, stats),
+        endpoints: summary ? [] : viewed,
         endpointCount: { all: active + (endpoints.draining?.length ?? 0), active },
       };
     });
-    const troubles = port.listeners.map(({ id }) => sampler.troubleOf(id));
     const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
     const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
     const { affinity, options } = servicePort;
@@ -149,6 +158,7 @@ export class RunningView implements View {
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
+        isDown,
         notOpen: whyNotOpen(port),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
         ejected: counters.ejected,
@@ -237,6 +247,8 @@ function trafficOf(set: EndpointSetName, servicePort: ServicePort): Traffic[] {
 }
 
 interface Facts {
+  /** No endpoint of one of its sets answers. */
+  readonly isDown: boolean;
   readonly notOpen: string | undefined;
   readonly trouble: string | undefined;
   readonly ejected: number;
@@ -246,7 +258,7 @@ interface Facts {
 }
 
 function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
-  const { notOpen, trouble, ejected, isDrained, whyEmpty, conflict } = facts;
+  const { isDown, notOpen, trouble, ejected, isDrained, whyEmpty, conflict } = facts;
   if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
   const verdict = verdictOf(own);
   if (verdict === 'drop') {
@@ -255,6 +267,7 @@ function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'r
   if (verdict === 'reject') {
     return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
   }
+  if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
   if (conflict !== undefined) {
     return { state: 'degraded', reason: `it goes without ${conflict.what}, which ${conflict.holder} has` };
   }

@@ -17,7 +17,7 @@ async function names(services: number, query: string): Promise<string[]> {
 
 test('all states are counted, also of rows that are not shown', async () => {
   const { states, matching } = await selecting(60, 'q=dns');
-  assert.deepEqual(states, { ok: 58, degraded: 1, empty: 1, pending: 0 });
+  assert.deepEqual(states, { ok: 58, degraded: 1, down: 0, empty: 1, pending: 0 });
   assert.equal(matching, 1);
 });
 
@@ -119,7 +119,7 @@ test('until one interval has passed, rates are dashes, of each Service and of al
 test('the page leads with how many Service ports need attention, and says nothing when none does', async () => {
   const node = await new FakeView().node();
   const of = (states: Partial<StateCounts>) =>
-    marks(node, { ok: 5, degraded: 0, empty: 0, pending: 0, ...states }).text;
+    marks(node, { ok: 5, degraded: 0, down: 0, empty: 0, pending: 0, ...states }).text;
   assert.doesNotMatch(of({}), /attention/);
   assert.match(of({ degraded: 1 }), /class="mark warn" href="#services">1 needs attention</);
   assert.match(

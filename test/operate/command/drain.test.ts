@@ -112,9 +112,9 @@ describe('drain', () => {
   test('warns of a Service without another endpoint', async () => {
     const proxy = new FakeProxy({ 'default/web': 0 });
     proxy.onlyOneFor = ['own', 'local'];
-    const onThisNode = 'on this node, so clients that the policy Local keeps here are refused';
+    const onThisNode = 'on this node that answers, so clients that the policy Local keeps here are refused';
     assert.deepEqual((await drained(proxy)).complained.split('\n'), [
-      'Warning: default/web has no other endpoint, so its clients are refused.',
+      'Warning: default/web has no other endpoint that answers, so its clients are refused.',
       `Warning: default/web has no other endpoint ${onThisNode}.`,
       '',
     ]);

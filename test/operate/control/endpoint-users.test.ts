@@ -51,10 +51,11 @@ describe('the users of an endpoint', () => {
     assert.deepEqual([counts, isListed], [{ 'default/web': 3, 'shop/web': 0 }, false]);
   });
 
-  test('list the endpoint sets in which nothing else gets new connections', async () => {
+  test('list the endpoint sets in which no other endpoint gets new connections and answers', async () => {
     const { users } = await usersOf({
       'default/one': [listener('own', { [POD]: [0, 'active'] })],
       'default/rest': [listener('own', { [POD]: [0, 'active'], [OTHER]: [0, 'draining'] })],
+      'default/dead': [listener('own', { [POD]: [0, 'active'], [OTHER]: [0, 'ejected'] })],
       'default/gone': [listener('own', { [POD]: [0, 'draining'] })],
       'default/two': [
         listener('own', { [POD]: [0, 'active'], [OTHER]: [0, 'active'] }),
@@ -66,6 +67,7 @@ describe('the users of an endpoint', () => {
       [
         ['default/one', true, ['own']],
         ['default/rest', true, ['own']],
+        ['default/dead', true, ['own']],
         ['default/gone', false, []],
         ['default/two', true, ['local']],
       ],

@@ -31,6 +31,7 @@ class World {
   readonly #numbers = new Map<string, number>();
   /** The last dial to these has failed. */
   failing: readonly Address[] = [];
+  isDown = false;
   ejected: readonly Address[] = [];
   /** No listener is open. */
   isOpening = false;
@@ -190,7 +191,8 @@ class World {
         ...(carried.servicePort.draining ?? []).map((endpoint) => viewed(endpoint, 'draining')),
       ],
     }));
-    return carried && ({ name, listeners } as unknown as ServiceView);
+    const state = this.isDown ? 'down' : 'ok';
+    return carried && ({ name, listeners, state } as unknown as ServiceView);
   }
 }
 
@@ -263,6 +265,16 @@ describe('a connection that is carried', () => {
     assert.equal(await ending(only, ONE), ', its only endpoint; connections to it have failed lately: refused');
     assert.equal(await ending(two, ONE), '; connections to it have failed lately: refused');
     assert.equal(await ending(two, TWO), '');
+  });
+
+  test('is not expected to succeed where the Service is down', async () => {
+    const world = await web().endpoints('web', { address: ONE }, { address: TWO }).sync();
+    world.isDown = true;
+    assert.equal((await world.ask('10.96.0.1:80', OUTSIDE)).served, true, 'another endpoint set of it is down');
+    world.ejected = [ONE, TWO];
+    const { summary: text, served: isServed } = await world.ask('10.96.0.1:80', OUTSIDE);
+    assert.match(text, /^default\/web:http takes it, but no endpoint answers; the next connection goes to 10\.244\.1\.11:8080/);
+    assert.equal(isServed, false);
   });
 
   test('says which endpoints are ejected', async () => {
@@ -497,7 +509,7 @@ const SENTENCES: readonly (readonly [
     return [come, '10.96.0.1:80', undefined, `default/web:http drops it${why}`] as const;
   }),
   // No Service.
-  [() => served().sync(), '10.96.0.1:81', undefined, 'no Service is at 10.96.0.1:81/TCP, so the proxy leaves it alone'],
+  [() => served().sync(), '10.96.0.1:81', undefined, 'no Service is at 10.96.0.1:81/TCP, but this address has 80/TCP of default/web:http'],
 ];
 
 test('one sentence says what becomes of a connection', async () => {

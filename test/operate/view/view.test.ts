@@ -191,6 +191,30 @@ test('an endpoint whose last dial failed is failing, unless it is ejected or get
   assert.deepEqual(view?.listeners[0]?.endpoints[1]?.lastError, { at: 1, err: 'refused' });
 });
 
+test('a Service is down while each endpoint that gets new connections is failing or ejected, also in a summary', () => {
+  const { carry, views, errors, troubles } = setUp();
+  const [one, two, gone] = [endpoint('10.1.0.1'), endpoint('10.1.0.2'), endpoint('10.1.0.3')];
+  const endpoints = [{ endpoint: two, counters: { ...noCounters(), ejected: 1 } }];
+  const of = (protocol: 'TCP' | 'UDP', failedRefused: number) =>
+    carry(servicePort('a/b', { protocol, endpoints: [one, two], draining: [gone] }), {
+      counters: { ejected: 1, failedRefused },
+      endpoints,
+    });
+  const states = () => [views()[0]?.state, views({ summary: true })[0]?.state];
+  of('TCP', 4);
+  assert.deepEqual(states(), ['degraded', 'degraded']);
+  errors.set(`a/b ${endpointName(one)}`, { at: 1, err: 'refused', isLatest: true });
+  assert.deepEqual(states(), ['down', 'down']);
+  assert.deepEqual(views({ summary: true })[0]?.listeners[0]?.endpoints, []);
+  errors.set(`a/b ${endpointName(one)}`, { at: 1, err: 'refused', isLatest: false });
+  assert.deepEqual(states(), ['degraded', 'degraded'], 'one has answered since');
+  of('UDP', 4);
+  errors.set(`a/b ${endpointName(one)}`, { at: 1, err: 'refused', isLatest: true });
+  assert.deepEqual(states(), ['degraded', 'degraded'], 'one-way datagrams are never answered');
+  troubles.set(listenerId('a/b', 'IPv4', 'own'), RETRIED);
+  assert.deepEqual(states(), ['down', 'down']);
+});
+
 test('a summary has only the number of endpoints', () => {
   const { carry, views } = setUp();
   carry(servicePort('a/b', { draining: [endpoint('10.1.0.2')] }));

@@ -1,4 +1,5 @@
 import { UsageError } from '../../../config/usage-error.ts';
+import type { ServiceView } from '../../../model/view.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { sleep } from '../../../util/wait.ts';
 import { READ_TIMEOUT_MS } from '../../control/protocol.ts';
@@ -30,11 +31,12 @@ export const LIST = command({
       conflicts: ['stats', 'connection'],
       describe: 'show open connections and rates of Services every 2 seconds, on a terminal in place, until Ctrl-C',
     },
+    problems: { type: 'boolean', conflicts: 'connection', describe: 'only Services that are not ok' },
     sort: {
       nargs: 1,
-      choices: ['rate', 'connections', 'name'],
+      choices: ['rate', 'connections', 'failures', 'name'],
       implies: 'watch',
-      describe: 'what comes first with --watch; rate without it',
+      describe: 'what comes first with --watch, behind Services that are not ok unless it is the name; by default rate',
     },
     exact: { type: 'boolean', describe: 'show large numbers in full, not rounded down to K, M, G or T' },
     numeric: {
@@ -58,7 +60,7 @@ export const LIST = command({
     ['list --stats -N default', 'what the Services of a namespace have carried'],
     ['list --watch', 'the Services with the most new connections first, live'],
     ['list -c default/web', 'the open connections of a Service'],
-    ['list -o json | jq \'.services[] | select(.state != "ok")\'', 'what is not well'],
+    ['list --problems -o wide', 'the Services that are not ok, and why'],
   ],
   // Prints each piece as it comes, so that only a few of very many Services are in memory.
   run: async (given, terminal, tools) => {
@@ -66,9 +68,15 @@ export const LIST = command({
     const { output } = given;
     const control = tools.connect(given['control-socket']);
     const [isExact, isWide] = [given.exact === true, output === 'wide'];
+    const isWanted = (service: ServiceView) =>
+      isSelected(selection, service) && !(given.problems === true && service.state === 'ok');
     if (given.watch) {
       if (output === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
-      return await watchServices({ control, selection, order: given.sort ?? 'rate', isExact, isWide }, terminal, tools);
+      return await watchServices(
+        { control, isWanted, selection, order: given.sort ?? 'rate', isExact, isWide },
+        terminal,
+        tools,
+      );
     }
     const listed = given.connection ? 'connections' : 'services';
     const layout = given.stats ? 'stats' : given.rate ? 'rate' : undefined;
@@ -94,13 +102,13 @@ export const LIST = command({
     } else {
       const summary = layout === 'rate' && output !== 'json';
       for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
-        const chosen = piece.filter((service) => isSelected(selection, service));
+        const chosen = piece.filter(isWanted);
         await print(printer.services(chosen), chosen.length);
       }
     }
     terminal.out(printer.foot);
     warnOfCaveats(node, terminal);
-    if (rows > 0 || listed === 'connections' || !isNarrowed(selection)) return 0;
+    if (rows > 0 || listed === 'connections' || given.problems || !isNarrowed(selection)) return 0;
     terminal.err(`${NO_MATCH}\n`);
     return 1;
   },

@@ -7,9 +7,10 @@ import { largeNumber, minutesAndSeconds, oneColumnEach, shortDuration } from '..
 
 /*
  * The layout of `ipvsadm -L` (its `ipvsadm.c`, print_service_and_dests), with the Service's name at the end of each
- * line of a virtual service, so that programs that read ipvsadm's columns can read these. There are two differences.
- * Addresses are never cut. And the virtual services of one listener stand above one list of real servers: the proxy
- * does not know which address of a Service a client used, and repeated counters would add up to too much.
+ * line of a virtual service, and states that are not ok or active, so that programs that read ipvsadm's columns can
+ * read these. There are two differences. Addresses are never cut. And the virtual services of one listener stand above
+ * one list of real servers: the proxy does not know which address of a Service a client used, and repeated counters
+ * would add up to too much.
  */
 
 /** ipvsadm's options; without one its plain list. */
@@ -84,15 +85,17 @@ function serviceHead(
   service: ServiceView,
   listener: ListenerView,
   address: string,
-  { layout }: Pick<TableOptions, 'layout'>,
+  { layout, isWide }: Pick<TableOptions, 'layout' | 'isWide'>,
 ): string {
   const head = `${service.protocol}  ${address}`;
-  return layout === undefined ? `${head} ${service.scheduler}${flagsOf(service, listener)}` : head;
+  return layout === undefined ? `${head} ${service.scheduler}${flagsOf(service, listener, isWide)}` : head;
 }
 
-function flagsOf({ affinity }: ServiceView, listener: ListenerView): string {
+/** A state that is not ok is a flag, too, where it has no column. */
+function flagsOf({ affinity, state }: ServiceView, listener: ListenerView, isWide: boolean): string {
   const persistent = affinity.type === 'ClientIP' ? ` persistent ${affinity.timeoutSeconds}` : '';
-  return isForNodeOnly(listener) ? `${persistent} from-node` : persistent;
+  const fromNode = isForNodeOnly(listener) ? ' from-node' : '';
+  return `${persistent}${fromNode}${isWide || state === 'ok' ? '' : ` ${state}`}`;
 }
 
 function serviceLine(
@@ -102,7 +105,7 @@ function serviceLine(
 ): string {
   const { name, state, reason = '' } = service;
   // Without a column of their own, flags follow the name, so that they do not shift it.
-  const named = layout === undefined ? name : `${name}${flagsOf(service, listener)}`;
+  const named = layout === undefined ? name : `${name}${flagsOf(service, listener, isWide)}`;
   const [localPort, worker] = [String(listener.localPort ?? '-'), String(listener.worker ?? '-')];
   const tail = isWide ? wideService(named, state, localPort, worker, oneColumnEach(reason)) : named;
   if (layout === undefined) return `${head} ${tail}`;
@@ -117,7 +120,7 @@ function serverLine(
 ): string {
   const error =
     lastError === undefined ? '' : `${oneColumnEach(lastError.err)} (${shortDuration(now - lastError.at)} ago)`;
-  const tail = isWide ? wideServer(state, error) : '';
+  const tail = isWide ? wideServer(state, error) : state === 'active' ? '' : state;
   if (layout === 'stats') return `${head}${carriedCells(counters, isExact)} ${tail}`.trimEnd();
   // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];

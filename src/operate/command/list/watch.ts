@@ -1,4 +1,5 @@
-import type { NodeView, ServiceView } from '../../../model/view.ts';
+import { failuresOf } from '../../../model/data-plane.ts';
+import { type NodeView, SEVERITY, type ServiceView } from '../../../model/view.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { counted, messageOf } from '../../../util/text.ts';
 import { sleep } from '../../../util/wait.ts';
@@ -6,15 +7,22 @@ import type { Control } from '../../control/protocol.ts';
 import type { Terminal, Tools } from '../command.ts';
 import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
 import { askOne, caveatsOf, untilInterrupted } from '../shared.ts';
-import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
+import { isNarrowed, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted each time. */
 const INTERVAL_MS = 2_000;
 
+const severity = ({ state }: ServiceView): number => SEVERITY[state];
+
 /** The first value that differs decides. The proxy sends Services in the order of their names. */
 const ORDERS = {
-  rate: [({ rates }) => rates?.connections ?? 0, ({ rates }) => (rates ? rates.receivedBytes + rates.sentBytes : 0)],
-  connections: [({ counters }) => counters.active],
+  rate: [
+    severity,
+    ({ rates }) => rates?.connections ?? 0,
+    ({ rates }) => (rates ? rates.receivedBytes + rates.sentBytes : 0),
+  ],
+  connections: [severity, ({ counters }) => counters.active],
+  failures: [severity, ({ rates }) => rates?.failures ?? 0, ({ counters }) => failuresOf(counters)],
   name: [],
 } as const satisfies Record<string, readonly ((service: ServiceView) => number)[]>;
 
@@ -23,6 +31,7 @@ export type Order = keyof typeof ORDERS;
 export interface WatchOptions {
   readonly control: Control;
   readonly selection: Selection;
+  readonly isWanted: (service: ServiceView) => boolean;
   readonly order: Order;
   /** Numbers in full. */
   readonly isExact: boolean;
@@ -77,11 +86,11 @@ async function showUntil(
   }
 }
 
-async function lookAt({ control, selection, order }: WatchOptions): Promise<Look> {
+async function lookAt({ control, selection, isWanted, order }: WatchOptions): Promise<Look> {
   const node = await askOne(control, 'node', {});
   const services: ServiceView[] = [];
   for await (const piece of control.ask('services', { ...selection.filter, summary: true })) {
-    services.push(...piece.filter((service) => isSelected(selection, service)));
+    services.push(...piece.filter(isWanted));
   }
   return { node, services: services.sort((a, b) => compare(a, b, ORDERS[order])) };
 }
@@ -91,7 +100,6 @@ function compare(a: ServiceView, b: ServiceView, [first, ...others]: readonly ((
   return first(b) - first(a) || compare(a, b, others);
 }
 
-/** Makes only the lines that are taken: a screen shows few of ten thousand Services. */
 function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOptions): Generator<string> {
   const { version, nodeName } = node;
   const what = `${counted(services.length, 'Service')} by ${order} at ${timeOfDay(node.now)}`;
@@ -102,7 +110,9 @@ function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOpt
     const numbers = [counters.active, rates?.connections, rates?.receivedBytes, rates?.sentBytes, rates?.failures];
     const head = `${protocol}${family === 'IPv6' ? '6' : ' '} `;
     const cells = numbers.map((value) => largeNumber(value, isExact)).join('');
-    yield oneColumnEach(`${head}${cells} ${isWide ? wide(name, state, reason) : name}`);
+    yield oneColumnEach(
+      `${head}${cells} ${isWide ? wide(name, state, reason) : state === 'ok' ? name : `${name} (${state})`}`,
+    );
   }
 }
 
@@ -134,7 +144,12 @@ function redrawn({ out, size }: Terminal): Show {
     // The cursor is in the last line.
     const room = Math.max(1, rows - 1 - notes.length);
     const lines: string[] = [];
-    for (const line of table) if (lines.push(line) === room) break;
+    let hidden = 0;
+    for (const line of table) {
+      if (lines.length < room) lines.push(line);
+      else hidden++;
+    }
+    if (hidden > 0) lines[room - 1] = `… ${hidden + 1} more; Ctrl-C ends`;
     lines.push(...notes);
     const isSameSize = before.columns === columns && before.rows === rows;
     // After a change of size, the place of the old table is unknown, so the screen is cleared.

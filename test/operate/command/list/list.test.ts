@@ -89,6 +89,8 @@ describe('list', () => {
     ['--namespace kube-system', ['kube-system/dns:dns']],
     ['-N shop', ['shop/empty']],
     ['--service web', ['default/web:http']],
+    ['--problems', ['shop/empty']],
+    ['default --problems', []],
     ['shop/empty', ['shop/empty']],
     ['default/web:http', ['default/web:http']],
     ['default/web:80', ['default/web:http']],

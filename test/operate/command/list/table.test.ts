@@ -27,7 +27,7 @@ function listener(changes: Partial<ListenerView>): ListenerView {
 }
 
 describe('the list of Services', () => {
-  test('has the layout of ipvsadm, with the names at the end', () => {
+  test('has the layout of ipvsadm, with the names at the end, and a state that is not ok among the flags', () => {
     assert.deepEqual(
       [...headerLines(options), ...[web, dns, empty].flatMap((service) => serviceLines(service, options))],
       [
@@ -41,20 +41,20 @@ describe('the list of Services', () => {
         'UDP  10.96.0.1:53 rr persistent 10800          kube-system/dns:dns',
         '  -> 10.244.1.1:53                Proxy   1      15         0',
         '  -> 10.244.1.2:53                Proxy   1      16         0',
-        'TCP  10.96.0.2:80 rr                           shop/empty',
+        'TCP  10.96.0.2:80 rr empty                     shop/empty',
       ],
     );
   });
 
-  test('shows weight 0 for endpoints without new connections, and a dash where nothing is counted', () => {
+  test('shows weight 0 and the state of endpoints without new connections, and a dash where nothing is counted', () => {
     const endpoints = [
       endpoint('10.244.0.1', { state: 'draining', weight: 0 }),
       endpoint('10.244.0.2', { state: 'drained', weight: 0 }),
       { endpoint: { address: address('10.244.0.3'), port: 8080 }, state: 'active' as const, weight: 1 },
     ];
     assert.deepEqual(serviceLines({ ...web, listeners: [listener({ endpoints })] }, options).slice(3), [
-      '  -> 10.244.0.1:8080              Proxy   0      15         0',
-      '  -> 10.244.0.2:8080              Proxy   0      15         0',
+      '  -> 10.244.0.1:8080              Proxy   0      15         0          draining',
+      '  -> 10.244.0.2:8080              Proxy   0      15         0          drained',
       '  -> 10.244.0.3:8080              Proxy   1      -          -',
     ]);
   });

@@ -77,16 +77,17 @@ function names(text: string): string[] {
   return [...new Set(text.match(/(default|kube-system|shop)\/\w+/g))];
 }
 
-test('the busiest Services come first, repeatedly until Ctrl-C, which exits with 0', async (t) => {
+test('Services that are not ok come first, then the busiest, repeatedly until Ctrl-C, which exits with 0', async (t) => {
   const { view, next, interrupt, code, terminal, clock } = watch(t, '');
   view.loads = { web: [1, 0, 5], dns: [0, 700, 9], empty: [0, 0, 0] };
   const first = await next();
   assert.match(first, /^Kube userspace proxy version 0\.1\.0 \(node=node-1\), 3 Services by rate at \d\d:\d\d:\d\d\n/);
   assert.match(first, /\nProt +Active +CPS +InBPS +OutBPS +FailPS Service\n/);
   assert.match(first, /\nUDP +9 +0 +0 +700 +0 kube-system\/dns:dns\n/);
-  assert.deepEqual(names(first), ['default/web', 'kube-system/dns', 'shop/empty']);
+  assert.match(first, / shop\/empty \(empty\)\n/);
+  assert.deepEqual(names(first), ['shop/empty', 'default/web', 'kube-system/dns']);
   view.loads = { dns: [2, 0, 0] };
-  assert.deepEqual(names(await next()), ['kube-system/dns', 'default/web', 'shop/empty']);
+  assert.deepEqual(names(await next()), ['shop/empty', 'kube-system/dns', 'default/web']);
   interrupt();
   assert.equal(await code, 0);
   assert.equal(clock.pendingTimers, 0);
@@ -97,7 +98,8 @@ test('the order can be chosen, and Services be filtered as in the list', async (
   const view = new Loaded();
   view.loads = { web: [5, 5, 1], dns: [1, 1, 2], empty: [9, 9, 0] };
   const namesOf = async (argv: string) => names(await watch(t, argv, { view }).next());
-  assert.deepEqual(await namesOf('--sort connections'), ['kube-system/dns', 'default/web', 'shop/empty']);
+  assert.deepEqual(await namesOf('--sort connections'), ['shop/empty', 'kube-system/dns', 'default/web']);
+  assert.deepEqual(await namesOf('--problems'), ['shop/empty']);
   assert.deepEqual(await namesOf('--sort name'), ['default/web', 'kube-system/dns', 'shop/empty']);
   assert.deepEqual(await namesOf('shop/empty'), ['shop/empty']);
   const none = watch(t, 'nobody');
@@ -146,7 +148,7 @@ for (const [argv, complaint] of [
   ['--stats', /--watch and --stats exclude each other/],
   ['-c', /--watch and --connection exclude each other/],
   ['-o json', /--watch is for readers/],
-  ['--sort size', /must be one of "rate", "connections", "name"/],
+  ['--sort size', /must be one of "rate", "connections", "failures", "name"/],
 ] as const) {
   test(`--watch refuses ${argv}`, async (t) => await assert.rejects(watch(t, argv).code, complaint));
 }

@@ -192,3 +192,27 @@ test('what a slow reader has not taken goes along with a frozen connection witho
     return client.receivedBytes === sent;
   });
 });
+
+test('of a flood of refused clients, a port reports 64 at once and then ten a second, and counts all', async (t) => {
+  const clock = new ManualClock();
+  const { engine, reports, listen } = engineRig(t, {}, { clock });
+  const { localPort, counters } = listen();
+  let refused = 0;
+  const reportsOf = async (clients: number) => {
+    reports.length = 0;
+    refused += clients;
+    for (const client of await Promise.all(Array.from({ length: clients }, () => connectTcp(localPort)))) {
+      t.after(() => client.reset());
+    }
+    await waitFor('all to be refused', () => {
+      engine.turn(10);
+      return counters.read().noEndpoints === refused;
+    });
+    return reports.filter(({ kind }) => kind === 'clientRefused').length;
+  };
+  assert.equal(await reportsOf(100), 64);
+  clock.advance(1_000);
+  assert.equal(await reportsOf(30), 10);
+  clock.advance(3_600_000);
+  assert.equal(await reportsOf(100), 64, 'after a quiet hour no more than at first');
+});

@@ -160,7 +160,7 @@ describe('deploy/prometheus', () => {
     }
   });
 
-  test('each alert reads documented metrics, and has a row in docs/observe.md and a test', () => {
+  test('each alert reads documented metrics, says where to read on, and has a row in docs/observe.md and a test', () => {
     const page = readFileSync(new URL('../../docs/observe.md', import.meta.url), 'utf8');
     const rows = [...page.matchAll(/^\| `(KubeUserspaceProxy\w+)` \| (\w+) \|/gm)];
     assert.deepEqual(
@@ -171,7 +171,11 @@ describe('deploy/prometheus', () => {
       Object.keys(CASES),
       alerts.map(({ alert }) => alert),
     );
-    for (const { alert, expr } of alerts) assert.deepEqual(undocumentedIn(expr), [], alert);
+    for (const { alert, expr, annotations } of alerts) {
+      assert.deepEqual(undocumentedIn(expr), [], alert);
+      assert.deepEqual(Object.keys(annotations ?? {}), ['summary', 'description', 'runbook'], alert);
+      assert.equal(annotations?.['runbook'], 'docs/observe.md#alerts', alert);
+    }
   });
 
   for (const [alert, cases] of Object.entries(CASES)) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Picker } from '../../src/services/picker.ts';
+import { dialTimeoutMs, Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 import { allHosts, backends, create, host, NO_SHUFFLE, remembering } from './backends.ts';
@@ -85,6 +85,10 @@ describe('the set of endpoints', () => {
 });
 
 describe('retry', () => {
+  test('tries have 250 ms, 500 ms, 1 s, and then 2 s each', () => {
+    assert.deepEqual([0, 1, 2, 3, 4, 99].map(dialTimeoutMs), [250, 500, 1_000, 2_000, 2_000, 2_000]);
+  });
+
   test('every endpoint is tried once; fewer than four are repeated until four tries', () => {
     assert.deepEqual(allHosts(picker([1]).pick('c', 0)), [1, 1, 1, 1]);
     assert.deepEqual(allHosts(picker([1, 2]).pick('c', 0)), [1, 2, 1, 2]);

@@ -43,6 +43,11 @@ export function copyingTests(makeRig: RigFactory): void {
     });
   }
 
+  test('both directions flow at once', async (t) => {
+    const { client, backend } = await join(t, await makeRig(t));
+    await Promise.all([transfer(client, backend, 64 * MIB), transfer(backend, client, 64 * MIB)]);
+  });
+
   for (const stalled of ['client', 'backend'] as const) {
     test(`a ${stalled} that does not read stops the sender, and loses nothing`, async (t) => {
       const sides = await join(t, await makeRig(t));

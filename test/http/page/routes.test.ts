@@ -53,6 +53,8 @@ test('the page is complete without JavaScript, at both paths', async (t) => {
       'New connections',
       'An endpoint refused the connection',
       'href="?open=default%2Fweb%3Ahttp"',
+      'href="/status.csv"',
+      'href="/status.json"',
     ]) {
       assert.ok(body.includes(text), text);
     }

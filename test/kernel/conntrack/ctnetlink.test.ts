@@ -61,10 +61,11 @@ test('it is deleted by its original tuple and its ID, so a newer entry is not de
   assert.deepEqual(Buffer.concat([...entry.identity]), Buffer.concat([original, ID]));
 });
 
-test('other protocols and other zones are ignored', () => {
+test('other protocols, other zones and halves of entries are ignored', () => {
   assert.equal(read(tuple(ORIGINAL, { protocol: 6 }), reply, REDIRECTED, ID), undefined);
   assert.equal(read(tuple(ORIGINAL, {}), reply, REDIRECTED, ID, ZONE), undefined);
   // One direction alone may be in a zone.
   const tupleZone = encodeAttribute(3, Buffer.of(0, 7));
   assert.equal(read(tuple(ORIGINAL, { extra: [tupleZone] }), reply, REDIRECTED, ID), undefined);
+  for (const half of [tuple(ORIGINAL, {}), reply]) assert.equal(read(half, REDIRECTED, ID), undefined);
 });

@@ -61,7 +61,7 @@ export async function check(
 }
 
 /** Without valid flags there is nothing else to look at. */
-function checksOf(flags: FlagTexts): readonly Check[] {
+export function checksOf(flags: FlagTexts): readonly Check[] {
   const commandLine = commandLineOf(flags);
   const configuration: Check = { name: 'configuration', run: () => configurationFindings(commandLine) };
   if (commandLine instanceof UsageError || commandLine.kind !== 'run') return [configuration];
@@ -179,7 +179,7 @@ async function servedFamilies(
   }
 }
 
-async function checkEngine(
+export async function checkEngine(
   { engine, workers = defaultWorkers() }: Pick<Config, 'engine' | 'workers'>,
   selfCheck: () => Promise<void>,
 ): Promise<readonly Finding[]> {

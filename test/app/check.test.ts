@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { checkEngine, checksOf } from '../../src/app/check.ts';
 import { CHECK, tools } from '../../src/app/subcommands.ts';
 import { runChecks } from '../../src/operate/check/run-checks.ts';
 import { REQUEST_MS, sourceChecks } from '../../src/operate/check/source.ts';
+import { parse } from '../../src/operate/command/parser.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { FakeApiServer, sendJson, sendStatus } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -64,6 +66,46 @@ describe('check', () => {
     chmodSync(path, mode);
     return path;
   };
+
+  test('has a row in docs/install.md for each of its parts, in order', () => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/install.md'), 'utf8');
+    const [, table = ''] = page.split('| check | what is looked at |');
+    const rows = [...(table.split('\n\n')[0] ?? '').matchAll(/^\| (?!---)(.*?) \|/gm)].map(([, name]) => name);
+    const names = (...argv: string[]) => checksOf(parse(argv, []).flags).map(({ name }) => name);
+    const ofFiles = names('--manifests=x');
+    const ofServer = names('--kubeconfig=x');
+    assert.deepEqual(
+      rows.filter((name) => name !== 'manifests'),
+      ofServer,
+    );
+    assert.deepEqual(
+      rows.filter((name) => name === 'manifests' || ofFiles.includes(name ?? '')),
+      ofFiles,
+    );
+  });
+
+  test('says whether the fast engine can run, and whether its workers have a core each', async () => {
+    const [cores, fine] = [availableParallelism(), async () => {}];
+    const broken = () => Promise.reject(new Error('koffi does not load'));
+    for (const [engine, workers, selfCheck, level, found] of [
+      ['auto', cores, fine, 'ok', /^the fast engine can run here, with \d+ workers? on \d+ cores?$/],
+      ['auto', cores + 1, fine, 'warn', /^the fast engine can run here, with/],
+      [
+        'auto',
+        cores,
+        broken,
+        'warn',
+        /^the fast engine cannot run here: koffi does not load; the portable one is used/,
+      ],
+      ['fast', cores, broken, 'fail', /^the fast engine cannot run here: koffi does not load$/],
+      ['node', cores, broken, 'ok', /^the portable engine/],
+    ] as const) {
+      const [finding, ...others] = await checkEngine({ engine, workers }, selfCheck);
+      assert.equal(finding?.level, level, finding?.found);
+      assert.match(finding?.found ?? '', found);
+      assert.deepEqual(others, []);
+    }
+  });
 
   test('looks no further than flags that are wrong', async () => {
     const { code, out } = await run('--bind-address=0.0.0');

@@ -16,8 +16,8 @@ import { parseCommandLine } from '../support/command-line.ts';
 import { until } from '../support/until.ts';
 
 /** The addresses of both, on loopback. */
-async function serve(t: TestContext) {
-  const line = parseCommandLine(['--manifests', '/etc/services']);
+async function serve(t: TestContext, ...flags: readonly string[]) {
+  const line = parseCommandLine(['--manifests', '/etc/services', ...flags]);
   assert.ok(line.kind === 'run');
   const anyPort = { address: parseAddress('127.0.0.1') as Address, port: 0 };
   const servers = serversOf(
@@ -51,4 +51,12 @@ test('/healthz answers requests from any site; /metrics and the status do not', 
     for (const path of ['/metrics', '/status.json', '/healthz']) assert.equal(await status(metrics, path), 403, path);
   }
   assert.equal((await ask(metrics, '/status')).status, 200);
+});
+
+test('/metrics has profiles beside it with --profiling alone', async (t) => {
+  const status = async (...flags: readonly string[]) => {
+    const { metrics } = await serve(t, ...flags);
+    return (await ask(metrics, '/debug/v8/cpu-profile?seconds=0')).status;
+  };
+  assert.deepEqual([await status(), await status('--profiling')], [404, 400]);
 });

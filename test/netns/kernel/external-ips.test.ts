@@ -13,7 +13,7 @@ const SSH = 2_222;
 const FREE = '203.0.113.9';
 
 /** Whoever may write a Service chooses its external IPs (CVE-2020-8554). */
-describe('the external IPs of a tenant, without a list of allowed ones', () => {
+describe('the external IPs of a tenant', () => {
   const environment = testEnvironment();
   let api: ApiServer;
   let apiPort: number;
@@ -97,6 +97,24 @@ describe('the external IPs of a tenant, without a list of allowed ones', () => {
         [...reasons].some((each) => reason.test(String(each))),
         `${reason} in ${[...reasons]}`,
       );
+    }
+  });
+
+  test('are those of the list alone, where there is one', async () => {
+    const [listed, unlisted] = ['203.0.113.10', '198.51.100.10'];
+    const ports = [{ name: 'tcp', port: TCP.name, target: TCP.name }];
+    const externalIPs = [listed, unlisted];
+    await api.set(
+      ...serviceObjects({ name: 'limited', clusterIP: environment.clusterIP(), ports, externalIPs }),
+      sliceObject('limited', ports, [{ address: THIEF }]),
+    );
+    await environment.waitForRules(unlisted, 1);
+    await environment.proxy.stop();
+    const args = ['--external-ip-allow-list', '203.0.113.0/24'];
+    await environment.startProxy({ source: ['--master', api.url, '--hostname-override', 'node-1'], args });
+    await environment.waitForRules(unlisted, 0);
+    for (const client of clients()) {
+      assert.equal(await owner(client, listed, TCP.name), 'pod-3', client.name);
     }
   });
 });

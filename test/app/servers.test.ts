@@ -15,13 +15,15 @@ import { metricsOf } from '../http/metrics-of.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 import { until } from '../support/until.ts';
 
-/** The addresses of both, on loopback. */
-async function serve(t: TestContext, ...flags: readonly string[]) {
+const LOOPBACK = parseAddress('127.0.0.1') as Address;
+
+/** Those of HTTP, at this port of loopback. */
+function start(t: TestContext, flags: readonly string[], port: number, onUnbindable: () => void): HttpServer[] {
   const line = parseCommandLine(['--manifests', '/etc/services', ...flags]);
   assert.ok(line.kind === 'run');
-  const anyPort = { address: parseAddress('127.0.0.1') as Address, port: 0 };
+  const at = { address: LOOPBACK, port };
   const servers = serversOf(
-    { ...line.config, healthzAddress: anyPort, metricsAddress: anyPort, controlSocket: undefined },
+    { ...line.config, healthzAddress: at, metricsAddress: at, controlSocket: undefined },
     {
       log: new RecordingLog(),
       health: new Health(new ManualClock(), 60_000),
@@ -29,7 +31,7 @@ async function serve(t: TestContext, ...flags: readonly string[]) {
       apiStatus: () => undefined,
       view: new FakeView(),
       nodeEligible: () => true,
-      onUnbindable: () => assert.fail('there is always a free port'),
+      onUnbindable,
       operations: { setVerbosity: () => {}, weightOf: () => undefined, setWeight: () => true, undrain: () => false },
       feed: new ConnectionFeed({ dataPlane: new FakeDataPlane(), log: new RecordingLog(), clock: new ManualClock() }),
       known: Promise.resolve(),
@@ -38,6 +40,12 @@ async function serve(t: TestContext, ...flags: readonly string[]) {
   ) as HttpServer[];
   t.after(() => Promise.all(servers.map((server) => server.close())));
   for (const server of servers) server.start();
+  return servers;
+}
+
+/** The addresses of both, at ports that are free. */
+async function serve(t: TestContext, ...flags: readonly string[]) {
+  const servers = start(t, flags, 0, () => assert.fail('there is always a free port'));
   await until('both listen', () => servers.every(({ address }) => address !== undefined));
   const [healthz, metrics] = servers.map(({ address }) => address as AddressInfo) as [AddressInfo, AddressInfo];
   return { healthz, metrics };
@@ -59,4 +67,16 @@ test('/metrics has profiles beside it with --profiling alone', async (t) => {
     return (await ask(metrics, '/debug/v8/cpu-profile?seconds=0')).status;
   };
   assert.deepEqual([await status(), await status('--profiling')], [404, 400]);
+});
+
+test('a port that is taken ends the program with --bind-address-hard-fail alone', async (t) => {
+  const { healthz } = await serve(t);
+  let calls = 0;
+  const onUnbindable = () => {
+    calls += 1;
+  };
+  start(t, [], healthz.port, onUnbindable);
+  start(t, ['--bind-address-hard-fail'], healthz.port, onUnbindable);
+  await until('a call of each of the last two', () => calls >= 2);
+  assert.equal(calls, 2);
 });

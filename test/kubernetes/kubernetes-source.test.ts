@@ -326,6 +326,15 @@ test('a server without slices is asked for Endpoints; when it has slices, Endpoi
   await reach('Endpoints are not watched any more', () => server.watches === 2, 40_000);
 });
 
+test('a server without Services has failed, and is asked again within seconds', async (t) => {
+  const server = await startServer(t, { lacks: [SERVICES] });
+  const { reach, synced, source, log } = await watchServer(t, server);
+  const asked = () => server.requests.filter(({ url }) => url.pathname === SERVICES).length;
+  await reach('it is asked again', () => asked() > 2);
+  assert.deepEqual([synced(), source.status().connected], [0, false]);
+  assert.match(String(log.of('warn')[0]?.fields['err']), /HTTP 404/);
+});
+
 test('a server that is away for an hour and comes back with few differences', async (t) => {
   const server = await startServer(t);
   server.set(service('a'));

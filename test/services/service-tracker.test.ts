@@ -443,6 +443,17 @@ describe('an endpoint', () => {
       assert.deepEqual(states(t), expected);
     }
   });
+
+  test('that two slices place on different nodes is on one of them, in any order', () => {
+    const place = (...nodeNames: readonly string[]) => {
+      const t = tracker();
+      t.it.setTopology({ nodeName: 'n1' });
+      t.service(service({ internalTrafficPolicy: 'Local' }));
+      for (const nodeName of nodeNames) t.slice(nodeName, group([address('10.0.0.1', { nodeName })]));
+      return t.addresses();
+    };
+    assert.deepEqual(place('n1', 'n2'), place('n2', 'n1'));
+  });
 });
 
 describe('two families', () => {

@@ -167,4 +167,18 @@ describe('the controller’s canary', () => {
     assert.equal(h.health.pending, false);
     assert.equal(h.log.of('warn').length, 0);
   });
+
+  test('does not look while the controller pauses, nor after its end', async () => {
+    const h = await running();
+    await h.controller.pause();
+    await h.settle(5_000);
+    assert.equal(h.rules.calls.length, 0);
+    h.controller.resume();
+    await h.settle(5_000);
+    assert.ok(h.rules.calls.includes('canary'));
+    await h.controller.stop();
+    h.rules.calls.length = 0;
+    await h.settle(60_000);
+    assert.equal(h.rules.calls.length, 0);
+  });
 });

@@ -225,6 +225,21 @@ describe('check', () => {
       assert.deepEqual([...new Set(writes)], ['/apis/authorization.k8s.io/v1/selfsubjectaccessreviews']);
     });
 
+    test('asks for no Services that it may not list', async (context) => {
+      const strict = await FakeApiServer.start({ tls: authority.issue() });
+      context.after(() => strict.stop());
+      const reviews = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
+      for (let count = 0; count < 20; count++) {
+        strict.misbehave(reviews, (_request, response) => sendJson(response, 201, { status: { allowed: false } }));
+      }
+      const lines = await findings(kubeconfig({ server: strict.url }));
+      assert.match(lines.join('\n'), /^permissions fail: .* may not list services/m);
+      assert.deepEqual(
+        lines.filter((line) => /^(Services|external IPs) /.test(line)),
+        [],
+      );
+    });
+
     test('ends at credentials that are refused', async () => {
       api.misbehave('/version', (_request, response) => sendStatus(response, 401, 'Unauthorized'));
       const [line, ...others] = await findings(kubeconfig({ user: { token: 'old' } }));

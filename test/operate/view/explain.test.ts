@@ -273,7 +273,10 @@ describe('a connection that is carried', () => {
     assert.equal((await world.ask('10.96.0.1:80', OUTSIDE)).served, true, 'another endpoint set of it is down');
     world.ejected = [ONE, TWO];
     const { summary: text, served: isServed } = await world.ask('10.96.0.1:80', OUTSIDE);
-    assert.match(text, /^default\/web:http takes it, but no endpoint answers; the next connection goes to 10\.244\.1\.11:8080/);
+    assert.match(
+      text,
+      /^default\/web:http takes it, but no endpoint answers; the next connection goes to 10\.244\.1\.11:8080/,
+    );
     assert.equal(isServed, false);
   });
 
@@ -509,7 +512,12 @@ const SENTENCES: readonly (readonly [
     return [come, '10.96.0.1:80', undefined, `default/web:http drops it${why}`] as const;
   }),
   // No Service.
-  [() => served().sync(), '10.96.0.1:81', undefined, 'no Service is at 10.96.0.1:81/TCP, but this address has 80/TCP of default/web:http'],
+  [
+    () => served().sync(),
+    '10.96.0.1:81',
+    undefined,
+    'no Service is at 10.96.0.1:81/TCP, but this address has 80/TCP of default/web:http',
+  ],
 ];
 
 test('one sentence says what becomes of a connection', async () => {

@@ -58,6 +58,8 @@ export abstract class Replay<Flow extends AskedFlow> {
   #pick: Pick<Flow['target']> | undefined;
   /** Which the pick does not know of. */
   #askedBefore: Flow['target'] | undefined;
+  /** They are not asked again: their kernels limit how often they refuse, and silence would leave the client waiting. */
+  #refusing: Set<Flow['target']> | undefined;
   /** Whose endpoint is asked now. */
   #flow: Flow | undefined;
   #asked = 0;
@@ -80,10 +82,12 @@ export abstract class Replay<Flow extends AskedFlow> {
   /** The next endpoint to ask, of a pick that is made when it is needed: most questions are answered. */
   next(): Flow['target'] | undefined {
     this.#pick ??= this.pick();
-    const member = this.#pick.next();
-    const isAsked = member !== undefined && member === this.#askedBefore;
-    this.#askedBefore = undefined;
-    return isAsked ? this.#pick.next() : member;
+    for (;;) {
+      const member = this.#pick.next();
+      const isAsked = member !== undefined && (member === this.#askedBefore || this.#refusing?.has(member));
+      this.#askedBefore = undefined;
+      if (!isAsked) return member;
+    }
   }
 
   /** `undefined` when `flow` does not ask any more. */
@@ -169,9 +173,15 @@ export abstract class Replay<Flow extends AskedFlow> {
     if (flow === this.#flow) this.#end();
   }
 
+  refusedBy(target: Flow['target']): void {
+    this.#refusing ??= new Set();
+    this.#refusing.add(target);
+  }
+
   /** The flow has ended, and its endpoint will not answer. False when there is nothing to ask another one. */
   endedInVain(flow: Flow): boolean {
     if (flow !== this.#flow) return false;
+    this.refusedBy(flow.target);
     const isKept = this.#datagrams.length > 0;
     this.#askNext(flow.hasRetired);
     return isKept;

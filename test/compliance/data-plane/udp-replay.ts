@@ -132,8 +132,10 @@ export function udpReplayTests(makeRig: RigFactory): void {
     await waitFor('it to end', () => rig.counters(name).exhausted === 1);
     assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
     assert.equal(rig.counters(name).active, 0);
+    // Their kernels limit how often they refuse (`icmp_ratelimit`): a second question would wait for an answer.
     const tried = rig.counters(name).failedRefused;
-    assert.ok(tried >= 2, `${tried} tries`);
+    if (rig.dialsBeginAnew) assert.ok(tried >= 2, `${tried} tries`);
+    else assert.equal(tried, 2, 'each is asked once');
     const alive = await UdpBackend.named(t, 'alive');
     await rig.update(name, backends(endpointsOf([alive])));
     assert.equal(await client.ask('again'), 'alive');

@@ -73,7 +73,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     const { target, path } = away;
     this.#forget(away);
     if (reason !== undefined) this.port.flowFailedElsewhere(target, addressOf(path), reason);
-    if (unanswered !== undefined && reason !== 'other') this.#askNext(away, unanswered);
+    if (unanswered !== undefined && reason !== 'other') this.#askNext(away, unanswered, reason !== undefined);
     if (reason !== undefined && reason !== 'other' && !unanswered?.length) this.refuse(path);
     this.#serve(away);
   }
@@ -161,9 +161,10 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     if (isSilent && unanswered !== undefined) this.#askNext(away, unanswered);
   }
 
-  #askNext({ target, path, replay }: UdpAwayFlow, unanswered: readonly Uint8Array[]): void {
+  #askNext({ target, path, replay }: UdpAwayFlow, unanswered: readonly Uint8Array[], hasRefused = false): void {
     if (this.isClosed) return;
     const asking = replay ?? new UdpReplay({ asking: this, client: addressOf(path), path });
+    if (hasRefused) asking.refusedBy(target);
     asking.goOn(target, unanswered);
   }
 

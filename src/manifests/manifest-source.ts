@@ -84,15 +84,15 @@ export class ManifestSource implements ServiceSource {
   constructor(options: ManifestSourceOptions) {
     this.#clock = options.clock;
     this.#log = options.log;
-    this.#paths = options.paths;
+    // Without a slash at the end: the directory of a file must be one of these.
+    this.#paths = options.paths.map((path) => join(path, '.'));
     this.#clusterIpRanges = options.clusterIpRanges ?? [];
     this.#rules = {
       clusterIpFamilies: this.#clusterIpRanges.map(({ network }) => familyOf(network)),
       loopbackEndpoints: options.loopbackEndpoints ?? false,
     };
     const isServed = (path: string) => this.#servedAt(path).next().value !== undefined;
-    const { paths, clock, log } = options;
-    this.#files = new ManifestFiles({ paths, isServed, clock, log });
+    this.#files = new ManifestFiles({ paths: this.#paths, isServed, clock: this.#clock, log: this.#log });
   }
 
   async start(sink: SourceSink): Promise<void> {
@@ -123,9 +123,9 @@ export class ManifestSource implements ServiceSource {
 
   /** Of the file, or of all files in the directory. */
   *#servedAt(path: string): Generator<ObjectId, undefined> {
-    for (const [file, state] of this.#states) {
-      if (file === path || dirname(file) === path) yield* servedOf(state);
-    }
+    const state = this.#states.get(path);
+    const states = state === undefined ? this.#states : [[path, state] as const];
+    for (const [file, each] of states) if (file === path || dirname(file) === path) yield* servedOf(each);
   }
 
   #watch(path: string, number: PathNumber): void {

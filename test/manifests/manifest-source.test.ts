@@ -152,32 +152,38 @@ test('a directory that is replaced by rename takes effect', async (t) => {
   assert.deepEqual(sink.removals, ['default/b']);
 });
 
-test('a given path that is gone is a fault: its Services stay until it is back, and nothing else waits', async (t) => {
-  const files = { 'm/a.yaml': service('a'), 'x.manifest': service('x'), 'y.manifest': service('y') };
-  const { put, path, becomes, within, sink, source, log } = await start(t, files, ['m', 'x.manifest', 'y.manifest']);
-  await becomes('a=1 x=1 y=1');
-  const reports = () => log.of('error').map(({ message, fields }) => `${message} ${fields['file']}`);
-  rmSync(path('m'), { recursive: true });
-  rmSync(path('x.manifest'));
-  put('y.manifest', service('y', 2));
-  await within(() => reports().length === 2, () => reports().join()); // biome-ignore format: short
-  await becomes('a=1 x=1 y=2');
-  const kept = 'Manifests cannot be read; their last good state is kept';
-  assert.deepEqual(reports().sort(), [`${kept} ${path('m')}`, `${kept} ${path('x.manifest')}`]);
-  const unusable = [...source.unusable()];
-  assert.deepEqual(unusable.map(({ place }) => place).sort(), [path('m'), path('x.manifest')]); // biome-ignore format: short
-  assert.ok(unusable.every((each) => source.serves(each)));
-  put('x.manifest', service('x', 2));
-  await becomes('a=1 x=2 y=2');
-  mkdirSync(path('new'));
-  put('new/b.yaml', service('b'));
-  renameSync(path('new'), path('m'));
-  await becomes('b=1 x=2 y=2');
-  assert.deepEqual(sink.removals, ['default/a']);
-  assert.deepEqual([...source.unusable()], []);
-  rmSync(path('m/b.yaml'));
-  await becomes('x=2 y=2');
-});
+for (const given of ['m', 'm/']) {
+  test(`a given path (${given}) that is gone is a fault: its Services stay until it is back, and nothing else waits`, async (t) => {
+    const files = { 'm/a.yaml': service('a'), 'x.manifest': service('x'), 'y.manifest': service('y') };
+    const { put, path, becomes, within, sink, source, log } = await start(t, files, [
+      given,
+      'x.manifest',
+      'y.manifest',
+    ]);
+    await becomes('a=1 x=1 y=1');
+    const reports = () => log.of('error').map(({ message, fields }) => `${message} ${fields['file']}`);
+    rmSync(path('m'), { recursive: true });
+    rmSync(path('x.manifest'));
+    put('y.manifest', service('y', 2));
+    await within(() => reports().length === 2, () => reports().join()); // biome-ignore format: short
+    await becomes('a=1 x=1 y=2');
+    const kept = 'Manifests cannot be read; their last good state is kept';
+    assert.deepEqual(reports().sort(), [`${kept} ${path('m')}`, `${kept} ${path('x.manifest')}`]);
+    const unusable = [...source.unusable()];
+    assert.deepEqual(unusable.map(({ place }) => place).sort(), [path('m'), path('x.manifest')]); // biome-ignore format: short
+    assert.ok(unusable.every((each) => source.serves(each)));
+    put('x.manifest', service('x', 2));
+    await becomes('a=1 x=2 y=2');
+    mkdirSync(path('new'));
+    put('new/b.yaml', service('b'));
+    renameSync(path('new'), path('m'));
+    await becomes('b=1 x=2 y=2');
+    assert.deepEqual(sink.removals, ['default/a']);
+    assert.deepEqual([...source.unusable()], []);
+    rmSync(path('m/b.yaml'));
+    await becomes('x=2 y=2');
+  });
+}
 
 /** What a process that starts with these files cannot use, of what one serves that has had others before. */
 async function lostBy(t: TestContext, before: Record<string, string>, now: Record<string, string>) {

@@ -56,7 +56,7 @@ export class KubernetesSource implements ServiceSource {
 
   *unusable(): Generator<Unusable> {
     for (const [kind, { reflector }] of this.#followers) {
-      for (const { key, problem } of reflector.leftOut()) {
+      for (const { key, problem } of reflector.objects.leftOut()) {
         const subject = `${kind} "${key}"`;
         yield { subject, usable: [], place: subject, err: `${problem.field} ${problem.problem}` };
       }
@@ -64,10 +64,8 @@ export class KubernetesSource implements ServiceSource {
   }
 
   serves({ subject }: Unusable): boolean {
-    for (const [kind, { reflector }] of this.#followers) {
-      for (const key of reflector.keys()) if (subject === `${kind} "${key}"`) return true;
-    }
-    return false;
+    const [kind, key = ''] = subject.split(/ ?"/);
+    return this.#followers.get(kind as Kind)?.reflector.objects.has(key) ?? false;
   }
 
   #follow(kind: Kind): void {
@@ -130,7 +128,7 @@ export class KubernetesSource implements ServiceSource {
     this.#options.log.info('The API server has EndpointSlices now; Endpoints are no longer watched');
     // Aborted at once, and never rejects: it delivers nothing after its objects are removed.
     void follower.stop();
-    this.#sink?.apply([...follower.reflector.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
+    this.#sink?.apply([...follower.reflector.objects.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
   }
 }
 

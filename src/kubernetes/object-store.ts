@@ -62,6 +62,10 @@ export class ObjectStore<T> {
     return this.#served.keys();
   }
 
+  has(key: string): boolean {
+    return this.#served.has(key);
+  }
+
   /** Those that are left out, as they are not valid. */
   *leftOut(): Generator<{ readonly key: string; readonly problem: Problem }> {
     for (const [key, problems] of this.#reported) {

@@ -86,13 +86,9 @@ export class Reflector<T> {
     });
   }
 
-  /** Keys of the objects that the sink was given. */
-  keys(): Iterable<string> {
-    return this.#store.keys();
-  }
-
-  leftOut(): ReturnType<ObjectStore<T>['leftOut']> {
-    return this.#store.leftOut();
+  /** The objects that the sink was given. */
+  get objects(): Pick<ObjectStore<T>, 'keys' | 'has' | 'leftOut'> {
+    return this.#store;
   }
 
   /** Resolves only after the abort. Never rejects. */

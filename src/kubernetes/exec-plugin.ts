@@ -1,7 +1,7 @@
-import { spawn } from 'node:child_process';
 import { isAbsolute, join } from 'node:path';
 import type { Cluster } from '@kubernetes/client-node';
 import type { Clock } from '../util/clock.ts';
+import { type ProgramRequest, runProgram } from '../util/run-program.ts';
 import { Field, isObject, parseJson } from '../util/untrusted.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 
@@ -9,7 +9,7 @@ import { ApiError, causeMessage } from './api-error.ts';
 export const CREDENTIALS_DEADLINE_MS = 30_000;
 
 /** Far more than a token and a certificate. */
-const OUTPUT_MAX_CHARACTERS = 1024 * 1024;
+const OUTPUT_MAX_BYTES = 1024 * 1024;
 
 /** A token, a client certificate with its key, or both. */
 export interface PluginCredentials {
@@ -73,9 +73,7 @@ export class ExecPlugin {
   }
 }
 
-interface Command {
-  readonly file: string;
-  readonly args: readonly string[];
+interface Command extends ProgramRequest {
   readonly env: NodeJS.ProcessEnv;
 }
 
@@ -99,7 +97,7 @@ function readCommand(exec: unknown, cluster: Cluster, directory: string): Comman
   // A value may be a secret, so an error never names it.
   const added = field.get('env').items();
   return {
-    file: command.includes('/') && !isAbsolute(command) ? join(directory, command) : command,
+    program: command.includes('/') && !isAbsolute(command) ? join(directory, command) : command,
     args: field
       .get('args')
       .items()
@@ -112,52 +110,20 @@ function readCommand(exec: unknown, cluster: Cluster, directory: string): Comman
   };
 }
 
-/** Resolves with what the program prints. A program that does not end in time is killed. */
-function run({ file, args, env }: Command, clock: Clock): Promise<string> {
-  return new Promise((resolve, reject) => {
-    // In a group of its own, so that a script does not leave behind what it waits for. Nothing to read, as client-go.
-    const child = spawn(file, args, { env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
-    const { pid, stdout, stderr } = child;
-    let output = '';
-    let complaint = '';
-    const giveUp = (reason: string) => {
-      deadline.cancel();
-      reject(new Error(reason));
-      // Something that it has started may hold them open for longer than the plugin lives.
-      stdout?.destroy();
-      stderr?.destroy();
-      // After its end the number may be another group's.
-      if (pid !== undefined && child.exitCode === null && child.signalCode === null) killGroup(pid);
-    };
-    const deadline = clock.after(CREDENTIALS_DEADLINE_MS, () =>
-      giveUp(`it did not end within ${CREDENTIALS_DEADLINE_MS / 1_000} s`),
-    );
-    // They are missing when no descriptor is left; the error follows.
-    stdout?.setEncoding('utf8').on('data', (text: string) => {
-      output += text;
-      if (output.length > OUTPUT_MAX_CHARACTERS) giveUp('it prints too much');
-    });
-    stderr?.setEncoding('utf8').on('data', (text: string) => {
-      complaint = (complaint + text).slice(0, OUTPUT_MAX_CHARACTERS);
-    });
-    child.on('error', (error) => {
-      deadline.cancel();
-      reject(error);
-    });
-    child.on('close', (code, signal) => {
-      deadline.cancel();
-      if (code === 0) resolve(output);
-      else reject(new Error(complaint.trim() || `it ended with ${code ?? signal}`));
-    });
-  });
+/** Gives what the plugin prints. It has nothing to read, as client-go. */
+async function run({ env, ...command }: Command, clock: Clock): Promise<string> {
+  const limits = { timeoutMs: CREDENTIALS_DEADLINE_MS, maxOutputBytes: OUTPUT_MAX_BYTES };
+  const result = await runProgram(command, { clock, env, ...limits });
+  if (result.outcome === 'missing') throw new Error(`there is no program ${JSON.stringify(command.program)}`);
+  if (result.outcome === 'timeout') throw new Error(`it did not end within ${CREDENTIALS_DEADLINE_MS / 1_000} s`);
+  if (result.outcome === 'failed') throw new Error(result.err);
+  const { code, signal, stdout, stderr } = result;
+  if (code === 0) return utf8(stdout);
+  throw new Error(utf8(stderr).trim() || `it ended with ${code ?? signal}`);
 }
 
-function killGroup(leader: number): void {
-  try {
-    process.kill(-leader, 'SIGKILL');
-  } catch {
-    // It runs as another user, whose programs this process may not end.
-  }
+function utf8(bytes: string): string {
+  return Buffer.from(bytes, 'latin1').toString();
 }
 
 /** Errors never quote the answer, which may have a token. */

@@ -128,7 +128,9 @@ export class KubernetesSource implements ServiceSource {
     this.#options.log.info('The API server has EndpointSlices now; Endpoints are no longer watched');
     // Aborted at once, and never rejects: it delivers nothing after its objects are removed.
     void follower.stop();
-    this.#sink?.apply([...follower.reflector.objects.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
+    this.#sink?.apply(
+      [...follower.reflector.objects.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })),
+    );
   }
 }
 

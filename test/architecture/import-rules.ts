@@ -38,7 +38,7 @@ const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
 
 /** The builtins that reach out of the process, each with the few places that may. */
 const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['node:child_process', ['kernel/iptables/', 'kubernetes/exec-plugin.ts', 'upgrade/successor-process.ts']],
+  ['node:child_process', ['util/run-program.ts', 'kernel/iptables/exec-helper.ts', 'upgrade/successor-process.ts']],
   // The last two only read and write addresses with it.
   [
     'node:net',

@@ -1,6 +1,7 @@
 import { collectGarbage } from '../../util/garbage.ts';
+import { runProgram } from '../../util/run-program.ts';
 import { systemClock as clock } from '../../util/system-clock.ts';
-import { type ExecRequest, runProgram } from './exec.ts';
+import type { ExecRequest } from './exec.ts';
 
 /*
  * The helper process: runs the programs that the proxy requests (exec-helper.ts), and sends back how they ended. When

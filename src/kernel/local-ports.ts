@@ -55,6 +55,11 @@ const CHUNK_BYTES = 64 << 10;
 /** The addresses at which programs receive, in the kernel's notation, by port. */
 type Sockets = ReadonlyMap<number, ReadonlySet<string>>;
 
+const ANY_IPV4 = '0'.repeat(8);
+const ANY_IPV6 = '0'.repeat(32);
+/** Of an IPv4 address in an IPv6 socket: ::ffff:0:0/96. */
+const MAPPED = '0000000000000000FFFF0000';
+
 /** Which addresses and ports programs of this machine listen at, from `/proc/net`. */
 export class ListeningSockets {
   readonly #clock: Clock;
@@ -67,18 +72,17 @@ export class ListeningSockets {
   /** Whether a program receives there. A wildcard counts for every address; the IPv6 wildcard counts for IPv4, too. */
   isListening(address: Address, port: number, protocol: ProxiedProtocol): boolean {
     const own = hexOf(address);
-    const wildcard = '0'.repeat(own.length);
-    return this.#addresses(familyOf(address), port, protocol).some((each) => each === own || each === wildcard);
+    const forms = familyOf(address) === 'IPv4' ? [own, ANY_IPV4, MAPPED + own, ANY_IPV6] : [own, ANY_IPV6];
+    const receiving = this.#sockets(protocol).get(port);
+    return receiving !== undefined && forms.some((form) => receiving.has(form));
   }
 
   /** Whether a program receives at any address of the family. */
   isTaken(family: IpFamily, port: number, protocol: ProxiedProtocol): boolean {
-    return this.#addresses(family, port, protocol).length > 0;
-  }
-
-  #addresses(family: IpFamily, port: number, protocol: ProxiedProtocol): readonly string[] {
-    const addresses = [...(this.#sockets(protocol).get(port) ?? [])];
-    return addresses.flatMap((each) => (family === 'IPv4' ? ipv4Of(each) : ipv6Of(each)) ?? []);
+    const isIPv4 = (form: string) => form.length === ANY_IPV4.length;
+    const isOfFamily = (form: string) =>
+      family === 'IPv6' ? !isIPv4(form) : isIPv4(form) || form.startsWith(MAPPED) || form === ANY_IPV6;
+    return [...(this.#sockets(protocol).get(port) ?? [])].some(isOfFamily);
   }
 
   #sockets(protocol: ProxiedProtocol): Sockets {
@@ -89,29 +93,14 @@ export class ListeningSockets {
     const sockets = new Map<number, Set<string>>();
     for (const name of [file, `${file}6`]) {
       for (const { local } of receiving(readTable(`/proc/net/${name}`, protocol), protocol)) {
-        const [address = '', port = ''] = local.split(':');
-        const addresses = sockets.get(Number.parseInt(port, 16)) ?? new Set();
-        sockets.set(Number.parseInt(port, 16), addresses.add(address));
+        const [address = '', hex = ''] = local.split(':');
+        const port = Number.parseInt(hex, 16);
+        sockets.set(port, (sockets.get(port) ?? new Set()).add(address));
       }
     }
     this.#known.set(protocol, { sockets, untilMs: now + VALID_MS });
     return sockets;
   }
-}
-
-const IPV4_LENGTH = 8;
-/** ::ffff:0:0/96, in the kernel's notation. */
-const MAPPED = '0000000000000000FFFF0000';
-
-/** The IPv4 address at which a socket of either family receives; `undefined` for none. */
-function ipv4Of(address: string): string | undefined {
-  if (address.length === IPV4_LENGTH) return address;
-  if (address.startsWith(MAPPED)) return address.slice(MAPPED.length);
-  return /^0+$/.test(address) ? '0'.repeat(IPV4_LENGTH) : undefined;
-}
-
-function ipv6Of(address: string): string | undefined {
-  return address.length === IPV4_LENGTH ? undefined : address;
 }
 
 /** A table's receiving sockets: their local addresses in the kernel's notation, and their inodes. */

@@ -220,24 +220,27 @@ export class ConnectionLogFile implements ConnectionLogSink {
 
   /** How much of a newline and the next line the file has already. Another process may have written to it. */
   async #lookAtEnd(): Promise<number> {
-    if (await this.#endsWith(this.#torn)) return 1 + this.#torn.length;
-    const isWhole = (await statsOf(this.#fd)).size === 0 || (await this.#endsWith(Buffer.of(NEWLINE)));
-    return isWhole ? 1 : 0;
+    if (await this.#endsTorn()) return 1 + this.#torn.length;
+    const [last = NEWLINE] = await this.#end(1);
+    return last === NEWLINE ? 1 : 0;
   }
 
-  /** False for nothing. */
-  async #endsWith(bytes: Buffer): Promise<boolean> {
+  async #endsTorn(): Promise<boolean> {
+    return this.#torn.length > 0 && this.#torn.equals(await this.#end(this.#torn.length));
+  }
+
+  /** The last bytes of the file, at most this many. */
+  async #end(length: number): Promise<Buffer> {
     const { size } = await statsOf(this.#fd);
-    if (bytes.length === 0 || size < bytes.length) return false;
-    const end = Buffer.alloc(bytes.length);
-    await readFrom(this.#fd, end, 0, end.length, size - end.length);
-    return end.equals(bytes);
+    const end = Buffer.alloc(Math.min(length, size));
+    if (end.length > 0) await readFrom(this.#fd, end, 0, end.length, size - end.length);
+    return end;
   }
 
   /** Before the file is left. What cannot be cut off stays. */
   async #cutTorn(): Promise<void> {
     try {
-      if (await this.#endsWith(this.#torn)) await cutTo(this.#fd, (await statsOf(this.#fd)).size - this.#torn.length);
+      if (await this.#endsTorn()) await cutTo(this.#fd, (await statsOf(this.#fd)).size - this.#torn.length);
     } catch {}
     this.#torn = NOTHING;
   }

@@ -24,10 +24,11 @@ export const START: Course = { next: 'stream', misses: 0, refusals: 0 };
 export type Outcome =
   /** A list in pages was taken over. */
   | { readonly kind: 'listed' }
-  /** The server closed a watch in an orderly way, or the watch was dropped because it was silent. */
-  | { readonly kind: 'ended' }
-  /** The connection of a watch broke: the server has gone, or something in between ends watches in this way. */
-  | { readonly kind: 'broken'; readonly error: ApiError }
+  /**
+   * A watch was closed in an orderly way, or dropped because it was silent. `error`: its connection broke. The server
+   * has gone, or something in between ends watches in this way.
+   */
+  | { readonly kind: 'ended'; readonly error?: ApiError }
   /** A list was suspiciously empty. */
   | { readonly kind: 'unconfirmed' }
   | { readonly kind: 'failed'; readonly error: ApiError };
@@ -85,18 +86,17 @@ const PLACE_LOST_MS = 300_000;
 /** What to do after an exchange, and when. Pure except for the draw. */
 export function nextStep(course: Course, outcome: Outcome, circumstances: Circumstances): Step {
   const { followedMs, hasChanged, random } = circumstances;
-  const isOver = outcome.kind === 'ended' || outcome.kind === 'broken';
-  if (isOver && (hasChanged || followedMs >= SHORT_WATCH_MS)) {
-    return { course: { next: 'watch', misses: 0, refusals: 0 }, delayMs: 0, absent: false };
-  }
   switch (outcome.kind) {
     case 'listed':
       return { course: { ...course, next: 'watch' }, delayMs: 0, absent: false };
     case 'ended':
-      return refused({ ...course, next: 'watch' }, random);
+      if (hasChanged || followedMs >= SHORT_WATCH_MS) {
+        return { course: { next: 'watch', misses: 0, refusals: 0 }, delayMs: 0, absent: false };
+      }
+      if (outcome.error === undefined) return refused({ ...course, next: 'watch' }, random);
+      return afterFailure(course, outcome.error, circumstances);
     case 'unconfirmed':
       return { course: { ...course, next: 'stream' }, delayMs: spread(CONFIRM_MS, random), absent: false };
-    case 'broken':
     case 'failed': {
       const from = followedMs >= LASTING_MS ? { ...course, misses: 0, refusals: 0 } : course;
       return afterFailure(from, outcome.error, circumstances);

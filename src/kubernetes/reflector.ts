@@ -208,7 +208,7 @@ export class Reflector<T> {
     } catch (error) {
       if (isOpen && error instanceof ApiError && error.code === 'unreachable') {
         if (watch.list !== undefined) throw incomplete(error.message);
-        if (gone === undefined) return { kind: 'broken', error };
+        if (gone === undefined) return { kind: 'ended', error };
       }
       if (gone !== QUIET) throw error;
     } finally {

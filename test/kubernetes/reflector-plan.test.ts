@@ -63,7 +63,7 @@ test('a streamed list that breaks off is replaced by pages, and these by a strea
 
 const SHORT: Circumstances = { ...WATCHING, followedMs: 0 };
 const SECOND: Circumstances = { ...WATCHING, followedMs: 1_000 };
-const broken: Outcome = { kind: 'broken', error: new ApiError('unreachable', 'read ECONNRESET') };
+const broken: Outcome = { kind: 'ended', error: new ApiError('unreachable', 'read ECONNRESET') };
 const LONG_TROUBLE = { misses: 9, refusals: 9 };
 
 // biome-ignore format: a table

@@ -132,7 +132,8 @@ export interface SnapshotDelta {
   readonly unserved: readonly UnservedPort[];
   /** Parts that are left out, each reported once while that lasts. */
   readonly refused: readonly RefusedPart[];
-  readonly failed: readonly FailedService[];
+  /** A defect met one Service, whose last state is kept: the stack, once for each error; `undefined` when it is over. */
+  readonly failed: ReadonlyMap<ServiceKey, string | undefined>;
   /** `undefined` for a Service that no longer has one. */
   readonly healthChecks: ReadonlyMap<ServiceKey, HealthCheck | undefined>;
   /** When endpoint changes were triggered, where known: milliseconds since 1970. */
@@ -148,13 +149,6 @@ export interface UnservedPort {
   /** "SCTP is not supported in user space". */
   readonly reason: string;
   readonly uid?: string;
-}
-
-/** A defect met one Service, whose last state is kept. Reported at its begin, at its end, and with another error. */
-export interface FailedService {
-  readonly key: ServiceKey;
-  /** Absent when it is over. */
-  readonly err?: string;
 }
 
 export interface RefusedPart {

@@ -28,7 +28,7 @@ const CONDITION = '(?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL)
 const TO_PORT = '-j (?:REDIRECT --to-ports |DNAT --to-destination \\S*:)';
 const FOR = '-p (tcp|udp) -m comment --comment "([^" ]+)( local)?';
 const PORTAL = new RegExp(
-  `^(?:-s \\S+ )?(?:-d \\S+ )?(?:-i \\S+ )?${FOR}" -m \\1 --dport \\d+ ${CONDITION}${TO_PORT}(\\d+)$`,
+  `^(?:-s \\S+ )?(?:-d (\\S+)/\\d+ )?(?:-i \\S+ )?${FOR}" -m \\2 --dport (\\d+) ${CONDITION}${TO_PORT}(\\d+)$`,
 );
 const CLOSED = new RegExp(`^(?:-d \\S+ )?${FOR} proxy port" -m \\1 --dport (\\d+) ${TO_PORT}1$`);
 const RETIRED =
@@ -45,8 +45,8 @@ export function retiredSpec(port: InstalledPort, at: number): string {
 /** The ports that rules of Service ports send to, or close to other clients. Ignores other rules. */
 export function livePorts(specs: Iterable<string>): readonly InstalledPort[] {
   const ports = [...specs].flatMap((spec) => {
-    const [, proto, name, suffix, port] = PORTAL.exec(spec) ?? CLOSED.exec(spec) ?? [];
-    return portOf(proto, name, suffix, port);
+    const [, , proto, name, suffix, , port] = PORTAL.exec(spec) ?? [];
+    return proto === undefined ? portOf(...(CLOSED.exec(spec) ?? []).slice(1)) : portOf(proto, name, suffix, port);
   });
   return unique(ports);
 }
@@ -70,10 +70,6 @@ export function installedPorts(nat: ChainRules, now: number): readonly Installed
   return unique([...livePorts(specs), ...retiredPorts(nat.get(RETIRED_CHAIN) ?? [], now)]);
 }
 
-const HOLDS = new RegExp(
-  `^(?:-s \\S+ )?(?:-d (\\S+)/\\d+ )?(?:-i \\S+ )?${FOR}" -m \\2 --dport (\\d+) ${CONDITION}${TO_PORT}\\d+$`,
-);
-
 /** To which Service port the installed rules route each destination, by its {@link claimName}. */
 export function installedHolders(nat: ChainRules): ReadonlyMap<string, ServicePortName> {
   const holders = new Map<string, ServicePortName>();
@@ -81,7 +77,7 @@ export function installedHolders(nat: ChainRules): ReadonlyMap<string, ServicePo
     const root = rootOf(chain);
     if (root !== PORTALS_HOST && root !== NODEPORT_HOST) continue;
     for (const spec of specs) {
-      const [, to = '', proto, name, , port] = HOLDS.exec(spec) ?? [];
+      const [, to = '', proto, name, , port] = PORTAL.exec(spec) ?? [];
       const address = root === NODEPORT_HOST ? undefined : parseAddress(to);
       if (!isName(name) || (root === PORTALS_HOST && address === undefined)) continue;
       const destination = { port: Number(port), ...(address !== undefined && { address }) };

@@ -22,7 +22,7 @@ import {
   isReady,
   usable,
 } from './categorize-endpoints.ts';
-import type { KnownAddresses } from './known-addresses.ts';
+import type { KnownAddresses, PortOfNode } from './known-addresses.ts';
 import { moreThanOne, withinLimits } from './service-limits.ts';
 
 /** What Service ports depend on beside their Service and endpoints. */
@@ -131,24 +131,23 @@ function portsOfNode(
 ) {
   const { protocol, port, nodePort } = spec;
   const name = servicePortName(service.key, spec.name);
+  const refusalOfPort = (to: PortOfNode) => addresses.programRefusal(name, to, protocol);
   // One that listens at the NodePort's own number keeps its clients (docs/adr/0019).
   const isOwn = ({ endpoint }: Candidate) => endpoint.port === nodePort && addresses.isThisNode(endpoint.address);
-  const reason =
-    nodePort === 0 || known.some(isOwn) ? undefined : addresses.programRefusal(name, { port: nodePort }, protocol);
+  const reason = nodePort === 0 || known.some(isOwn) ? undefined : refusalOfPort({ port: nodePort });
+  const what = `NodePort ${nodePort}/${protocol}${servedFamilies.length > 1 ? ` over ${family}` : ''}`;
   const refusals = new Refusals();
   const all = ofFamily(service.clusterIPs, family);
-  const accepts = (address: Address) =>
-    refusals.accepts({ address, port }, addresses.programRefusal(name, { address, port }, protocol));
-  const accepted = all.filter(accepts);
-  // The Service's own list, to save memory.
-  const clusterIPs = accepted.length === all.length ? all : accepted;
-  const what = `NodePort ${nodePort}/${protocol}${servedFamilies.length > 1 ? ` over ${family}` : ''}`;
-  const owner = service.uid === undefined ? {} : { uid: service.uid };
-  const refusedHere: readonly RefusedPart[] = [
-    ...(reason === undefined ? [] : [{ name, what, reason, ...owner }]),
-    ...refusals.parts(name, 'cluster IP', service),
-  ];
-  return { nodePort: reason === undefined ? nodePort : 0, clusterIPs, refusedHere };
+  const accepted = all.filter((address) => refusals.accepts({ address, port }, refusalOfPort({ address, port })));
+  return {
+    nodePort: reason === undefined ? nodePort : 0,
+    // The Service's own list, to save memory.
+    clusterIPs: accepted.length === all.length ? all : accepted,
+    refusedHere: [
+      ...(reason === undefined ? [] : [{ name, what, reason, ...(service.uid !== undefined && { uid: service.uid }) }]),
+      ...refusals.parts(name, 'cluster IP', service),
+    ],
+  };
 }
 
 /** In rules. What a form by address and port may have more than one by address first. */

@@ -20,7 +20,6 @@ import {
   type Destination,
   destinations,
   type EndpointSetName,
-  type FailedService,
   type HealthCheck,
   type ProxiedProtocol,
   type RefusedPart,
@@ -262,11 +261,11 @@ export class ServiceTracker {
     try {
       const derived =
         service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
-      if (this.#faults.delete(key)) delta.failed.push({ key });
+      if (this.#faults.delete(key)) delta.failed.set(key, undefined);
       return derived;
     } catch (error) {
       const err = messageOf(error);
-      if (err !== this.#faults.get(key)) delta.failed.push({ key, err: stackOf(error) });
+      if (err !== this.#faults.get(key)) delta.failed.set(key, stackOf(error));
       this.#faults.set(key, err);
       return undefined;
     }
@@ -420,7 +419,7 @@ function emptyDelta() {
     unserved: [] as UnservedPort[],
     refused: [] as RefusedPart[],
     healthChecks: new Map<ServiceKey, HealthCheck | undefined>(),
-    failed: [] as FailedService[],
+    failed: new Map<ServiceKey, string | undefined>(),
     triggeredAt: [] as number[],
   } satisfies SnapshotDelta;
 }

@@ -48,9 +48,9 @@ const NO_CHANGE: SnapshotDelta = {
   removed: [],
   unserved: [],
   refused: [],
-  failed: [],
-  triggeredAt: [],
+  failed: new Map(),
   healthChecks: new Map(),
+  triggeredAt: [],
 };
 
 const UNEXPECTED = 'An unexpected error; please report it';
@@ -239,7 +239,7 @@ export class Controller implements SourceSink {
       for (const { name, what, reason } of delta.refused) {
         this.#lines.warn(name, 'A part of this Service port is left out', { what, reason });
       }
-      for (const { key, err } of delta.failed) {
+      for (const [key, err] of delta.failed) {
         if (err === undefined) log.info('The changes of this Service take effect again', { svc: key });
         else this.#lines.error(key, 'A change of this Service has no effect; please report it', { err });
       }

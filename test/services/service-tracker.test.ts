@@ -24,7 +24,7 @@ const NOTHING_NEW: SnapshotDelta = {
   removed: [],
   unserved: [],
   refused: [],
-  failed: [],
+  failed: new Map(),
   healthChecks: new Map(),
   triggeredAt: [],
 };
@@ -166,7 +166,7 @@ describe('a delta', () => {
       }
       const { upserted, removed, failed } = t.it.takeDelta();
       assert.equal(t.it.pendingServices, 0);
-      const faults = failed.map(({ key, err }) => [key, err?.split('\n')[0]]);
+      const faults = [...failed].map(([key, err]) => [key, err?.split('\n')[0]]);
       return [upserted.map(({ name }) => name).sort(), removed, faults];
     };
     const others = ['shop/a:http', 'shop/b:http'];

@@ -3,7 +3,7 @@ import type { HandOver } from '../model/hand-over.ts';
 import type { Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/text.ts';
+import { counted, messageOf } from '../util/text.ts';
 import { withDeadline } from '../util/wait.ts';
 import type { Channel } from './channel.ts';
 import { FORMAT } from './protocol.ts';
@@ -198,9 +198,12 @@ export async function handOver(
 }
 
 /** A successor has no last good state. Throws when it would end what is served from this one's. */
-function refuseToLose([first, ...others]: readonly Unusable[]): void {
+function refuseToLose(kept: readonly Unusable[]): void {
+  const [first] = kept;
   if (first === undefined) return;
-  const more = others.length === 0 ? '' : `, and neither can ${others.length} other${others.length === 1 ? '' : 's'}`;
+  // Both processes name what neither can use.
+  const others = new Set(kept.map(({ place }) => place)).size - 1;
+  const more = others === 0 ? '' : `, and neither can ${counted(others, 'other')}`;
   throw new Error(
     `${first.place} cannot be used (${first.err})${more}; this process serves what was said before; ` +
       'correct it, and reload',

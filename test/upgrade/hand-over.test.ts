@@ -262,7 +262,8 @@ test('a successor that cannot use what its predecessor serves is refused before 
   const lost = (subject: string, line: number) => {
     return { subject, usable: [], place: `/m/${subject}:${line}`, err: 'it does not parse' };
   };
-  const unusable = [lost('old.yaml', 1), lost('web.yaml', 3), lost('dns.yaml', 7)];
+  // Neither process can use the last one, so both name it.
+  const unusable = [lost('old.yaml', 1), lost('web.yaml', 3), lost('dns.yaml', 7), lost('web.yaml', 3)];
   for (const [served, more] of [
     [['web.yaml'], ''],
     [['web.yaml', 'dns.yaml'], ', and neither can 1 other'],

@@ -4,7 +4,7 @@ import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs, sleep } from '../util/wait.ts';
 
-/** Each try starts a whole process, and what it fails for may last: an API server that is away, a broken manifest. */
+/** Each try starts a process, and the reason to fail may last: an API server that is away, a broken manifest. */
 const RETRY = { firstMs: 5_000, maxMs: 300_000 };
 
 interface ConfigurationWatchOptions {
@@ -20,7 +20,7 @@ interface ConfigurationWatchOptions {
   readonly signal: AbortSignal;
 }
 
-/** Watches the file of `--config`, and replaces this process until what the file says is in force. */
+/** Watches the file of `--config`, and tries to replace this process until the content of the file is in force. */
 export class ConfigurationWatch {
   readonly #options: ConfigurationWatchOptions;
   #isInForce = true;

@@ -81,7 +81,7 @@ export class Reflector<T> {
     this.#heardAt = options.clock.now();
     this.#shortWatches = new LastingFault({
       log: options.log,
-      begun: 'The API server or something before it ends each watch at once, so changes arrive late; retrying',
+      begun: 'The API server or a proxy in front of it ends each watch at once, so changes arrive late; retrying',
       over: 'Watches of the API server last again',
     });
   }

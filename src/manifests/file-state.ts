@@ -71,7 +71,7 @@ export function servedOf({ objects }: FileState): readonly ObjectId[] {
   return objects.flatMap(({ id, event }) => (event?.value === undefined ? [] : [id]));
 }
 
-/** What of the file cannot be used, apart from objects that are `served` all the same. */
+/** The parts of the file that cannot be used, without objects that are `served` all the same. */
 export function* unusableOf(
   file: string,
   state: FileState,

@@ -132,7 +132,7 @@ export interface SnapshotDelta {
   readonly unserved: readonly UnservedPort[];
   /** Parts that are left out, each reported once while that lasts. */
   readonly refused: readonly RefusedPart[];
-  /** A defect met one Service, whose last state is kept: the stack, once for each error; `undefined` when it is over. */
+  /** Services that met a defect and keep their last state: the stack, once for each error; `undefined` when over. */
   readonly failed: ReadonlyMap<ServiceKey, string | undefined>;
   /** `undefined` for a Service that no longer has one. */
   readonly healthChecks: ReadonlyMap<ServiceKey, HealthCheck | undefined>;

@@ -16,9 +16,9 @@ export interface ServiceSource {
   /** Resolves when watching has begun. Rejects only for mistakes of the user, such as a wrong path. */
   start(sink: SourceSink): Promise<void>;
   stop(): Promise<void>;
-  /** What a process that has just started is without, whatever was served of it before. */
+  /** Parts that cannot be used now. A process that has just started has no last good state of them. */
   unusable(): Iterable<Unusable>;
-  /** Whether this source serves something of it. */
+  /** Whether this source serves something of that part. */
   serves(lost: Unusable): boolean;
 }
 

@@ -43,7 +43,7 @@ const MAX_LOCAL_PORTS_LEAF = 16;
 /** The rules of each root chain, and of the chains of large Services. Immutable. */
 export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 
-/** Who has what rules lead to; `undefined`: nobody. `what`: a `Claim.what`. */
+/** The Service port that has `what` (a `Claim.what`); `undefined` for none. */
 export type HolderOf = (what: string) => ServicePortName | undefined;
 
 /**
@@ -60,7 +60,7 @@ export class RuleSet {
   readonly #claimants = new Map<string, readonly Claim[]>();
   /** Every `Claim.what` that more than one claim names. */
   readonly #contested = new Set<string>();
-  /** Who has what has changed hands since rules were installed. */
+  /** The holder in the installed rules of each `what` that has another holder now. */
   readonly #heldBefore = new Map<string, ServicePortName | undefined>();
   #installed: HolderOf;
   readonly #large = new Map<ServiceKey, LargeService>();
@@ -68,7 +68,7 @@ export class RuleSet {
   readonly #trees = new Map<string, RuleTree<RuleGroup>>();
   #snapshot: RuleTrees | undefined;
 
-  /** `installed`: who has what in the rules that the kernel has now. */
+  /** `installed`: the holders in the rules that the kernel has now. */
   constructor(node: NodeFacts, portals: Iterable<Portal>, installed: HolderOf = () => undefined) {
     this.#parts = rulePartsOf(node);
     this.#installed = installed;
@@ -94,13 +94,13 @@ export class RuleSet {
     return this.#snapshot;
   }
 
-  /** All rules are installed now: who has something keeps it for as long as it wants it. */
+  /** All rules are installed now: each holder keeps what it has for as long as it claims it. */
   settle(): void {
     this.#heldBefore.clear();
     this.#installed = () => undefined;
   }
 
-  /** Who has it in the installed rules. */
+  /** The holder in the installed rules. */
   holderOf(what: string): ServicePortName | undefined {
     if (this.#heldBefore.has(what)) return this.#heldBefore.get(what);
     return this.#claimants.get(what)?.[0]?.rank.owner ?? this.#installed(what);

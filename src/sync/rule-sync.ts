@@ -37,7 +37,7 @@ export class RuleSync {
   /** The last generation with intact rules. */
   #intactGeneration: string | undefined;
   #rules: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
-  /** Who has what in the rules of a previous run, until the first sync. */
+  /** The holders in the rules of a previous run, until the first sync. */
   #found: ReadonlyMap<string, ServicePortName> = new Map();
 
   constructor(options: RuleSyncOptions) {
@@ -122,8 +122,8 @@ export class RuleSync {
   }
 
   /**
-   * The local ports that rules in the kernel use or used recently. Who has an address or a NodePort there keeps it.
-   * Rejects with an `IptablesError`.
+   * The local ports that rules in the kernel use or used recently. A Service port that has an address or a NodePort
+   * there keeps it. Rejects with an `IptablesError`.
    */
   async installedPorts(): Promise<readonly InstalledPort[]> {
     const { iptables, family, clock } = this.#options;

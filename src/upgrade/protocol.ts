@@ -34,7 +34,7 @@ export const FORMAT = 4;
 
 /** The fields of each kind of message. `hello` only ever gets more fields, so that any two versions understand it. */
 interface Fields {
-  /** `unusable`: parts of the successor's sources; missing in 0.1.0. */
+  /** `unusable`: parts of the successor's source; absent: none. */
   readonly hello: {
     readonly versions: readonly number[];
     readonly program: string;

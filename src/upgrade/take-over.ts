@@ -19,9 +19,9 @@ export interface TakeOverOptions {
 }
 
 /**
- * The successor's part. Resolves when all that the predecessor had is this
- * process's, untouched, and the predecessor knows that this process goes on with it. When it rejects, with a sentence,
- * the predecessor goes on: end the process, and close nothing in order.
+ * The successor's part. Resolves when all that the predecessor had is this process's, untouched, and the predecessor
+ * knows that this process goes on with it. When it rejects, with a sentence, the predecessor goes on: end the process,
+ * and close nothing in order.
  */
 export async function takeOver(
   channel: Channel,

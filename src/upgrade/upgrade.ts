@@ -43,7 +43,7 @@ export interface ControlPlane {
   resume(): void;
   /** The weights that an operator has set. */
   weights(): readonly SetWeight[];
-  /** What this process serves although it cannot be used now, given what a successor cannot use. */
+  /** Of what a successor or this process cannot use now: the parts that this one serves from a last good state. */
   keptOf(unusable: readonly Unusable[]): readonly Unusable[];
 }
 

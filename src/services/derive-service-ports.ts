@@ -123,17 +123,17 @@ function derivePorts(
 }
 
 /** What a Service port has of this node's own ports: all but those that a program has. */
-function portsOfNode(
-  service: Service,
-  spec: ProxiedPortSpec,
-  known: readonly Candidate[],
-  { family, servedFamilies, addresses }: Surroundings,
-) {
+function portsOfNode(service: Service, spec: ProxiedPortSpec, known: readonly Candidate[], surroundings: Surroundings) {
+  const { family, servedFamilies, addresses } = surroundings;
   const { protocol, port, nodePort } = spec;
   const name = servicePortName(service.key, spec.name);
   const refusalOfPort = (to: PortOfNode) => addresses.programRefusal(name, to, protocol);
-  // One that listens at the NodePort's own number keeps its clients (docs/adr/0019).
-  const isOwn = ({ endpoint }: Candidate) => endpoint.port === nodePort && addresses.isThisNode(endpoint.address);
+  // One that listens at the NodePort's own number keeps its clients (docs/adr/0019). Whoever may write endpoints could
+  // name any program of the node, so only those count that the proxy may use.
+  const isOwn = (each: Candidate) =>
+    each.endpoint.port === nodePort &&
+    addresses.isThisNode(each.endpoint.address) &&
+    intrusionOf(each, surroundings) === undefined;
   const reason = nodePort === 0 || known.some(isOwn) ? undefined : refusalOfPort({ port: nodePort });
   const what = `NodePort ${nodePort}/${protocol}${servedFamilies.length > 1 ? ` over ${family}` : ''}`;
   const refusals = new Refusals();

@@ -644,6 +644,19 @@ describe('addresses that would lead back to the proxy', () => {
     assert.deepEqual(named(), [undefined]);
   });
 
+  test('a program at a NodePort counts as an endpoint of the Service only if somebody vouches for the endpoint', () => {
+    const t = onNode({ isMarking: true, nodeEndpointPorts: [] });
+    listening.programs.add(30_080);
+    t.service(service({ ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }] }));
+    for (const [overrides, nodePort] of [
+      [{}, 0],
+      [{ isVouchedFor: true }, 30_080],
+    ] as const) {
+      t.endpoints(group([address(NODE, overrides)], 30_080));
+      assert.equal(t.it.takeDelta().upserted[0]?.nodePort, nodePort);
+    }
+  });
+
   test('an endpoint at an address of this node is refused for as long as nobody vouches for it', () => {
     const t = onNode({ isMarking: true, nodeEndpointPorts: [] });
     const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];

@@ -80,6 +80,7 @@ interface Command extends ProgramRequest {
 function readCommand(exec: unknown, cluster: Cluster, directory: string): Command {
   const field = Field.root(exec);
   const command = field.get('command').string();
+  const args = field.get('args').items();
   const clusterInfo = {
     server: cluster.server,
     'certificate-authority-data': cluster.caData,
@@ -89,19 +90,13 @@ function readCommand(exec: unknown, cluster: Cluster, directory: string): Comman
   const info = {
     kind: 'ExecCredential',
     apiVersion: field.get('apiVersion').value,
-    spec: {
-      interactive: false,
-      cluster: field.get('provideClusterInfo').booleanOr(false) ? clusterInfo : undefined,
-    },
+    spec: { interactive: false, cluster: field.get('provideClusterInfo').booleanOr(false) ? clusterInfo : undefined },
   };
   // A value may be a secret, so an error never names it.
   const added = field.get('env').items();
   return {
     program: command.includes('/') && !isAbsolute(command) ? join(directory, command) : command,
-    args: field
-      .get('args')
-      .items()
-      .map((each) => each.string()),
+    args: args.map((each) => each.string()),
     env: {
       ...process.env,
       ...Object.fromEntries(added.map((each) => [each.get('name').string(), String(each.get('value').value ?? '')])),

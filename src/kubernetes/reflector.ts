@@ -123,9 +123,8 @@ export class Reflector<T> {
         // A version that is too old is no trouble with the server: a new list fixes it.
         sink.lost?.(error.message);
       } else if (outcome.kind === 'ended' && course.refusals > 1) {
-        this.#shortWatches.failed(`it ended within ${SHORT_WATCH_MS / 1_000} s without a change`, {
-          resource: resource.path,
-        });
+        const err = `it ended within ${SHORT_WATCH_MS / 1_000} s without a change`;
+        this.#shortWatches.failed(err, { resource: resource.path });
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
           resource: resource.path,

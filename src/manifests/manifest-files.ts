@@ -28,12 +28,6 @@ const ABSENT: Look = { dev: 0, ino: 0, size: 0, mtimeMs: 0, ctimeMs: 0 };
 /** The place of a path among those that are given. */
 export type PathNumber = number;
 
-/** A path that cannot be listed, looked at or read. */
-interface Failure {
-  readonly path: string;
-  readonly err: string;
-}
-
 /** A file that does not look as it did when its content was delivered last. */
 interface Pending {
   readonly look: Look;
@@ -89,8 +83,8 @@ export class ManifestFiles {
   /** The look of the content that was delivered last. */
   readonly #accepted = new Map<string, Look>();
   readonly #pending = new Map<string, Pending>();
-  /** By step and path: the error that was reported last and still holds. */
-  readonly #failing = new Map<string, Failure>();
+  /** By step and path, of what cannot be listed, looked at or read: the error that was reported last. */
+  readonly #failing = new Map<string, { readonly path: string; readonly err: string }>();
 
   constructor({ paths, isServed, clock, log }: ManifestFilesOptions) {
     this.#paths = paths;
@@ -106,7 +100,7 @@ export class ManifestFiles {
   }
 
   /** What cannot be read now. */
-  get failing(): Iterable<Failure> {
+  get failing(): Iterable<{ readonly path: string; readonly err: string }> {
     return this.#failing.values();
   }
 

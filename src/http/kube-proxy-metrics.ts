@@ -206,7 +206,7 @@ function register({ registry, health, pendingServices }: Omit<KubeProxyMetricsOp
       last: new Gauge(metric('sync_proxy_rules_iptables_last', 'ip_family', 'table')),
       leftOut: new Gauge({
         name: 'userspace_proxy_rules_left_out',
-        help: 'Rules that are left out because the kernel refuses them or takes too long for them',
+        help: 'Rules that are left out because the kernel refuses them',
         labelNames: ['ip_family', 'table'],
         registers: [registry],
       }),

@@ -15,10 +15,9 @@ export interface Iptables {
   list(family: IpFamily, table: Table, chain: string): Promise<string>;
   /**
    * One `iptables-restore --noflush`: all of `text` or nothing. Only rules that {@link save} named by handle are
-   * deleted before, in another transaction. `timeoutMs`: instead of the usual deadline. Rejects with
-   * {@link IptablesError}.
+   * deleted before, in another transaction. Rejects with {@link IptablesError}.
    */
-  restore(family: IpFamily, text: string, options?: { readonly timeoutMs?: number }): Promise<void>;
+  restore(family: IpFamily, text: string): Promise<void>;
   /**
    * Differs after each change of the family's nat and filter tables by any program. Starts no program. `undefined`
    * where the kernel does not tell. Both tables must exist: asking creates legacy ones.

@@ -11,7 +11,7 @@ export interface SyncMetrics {
   restoreFailed(kind: 'full' | 'partial'): void;
   /**
    * A table is in sync. `total`: its rules of this program; `written`: rules that this sync wrote; `leftOut`: wanted
-   * rules that the kernel refuses or that take too long.
+   * rules that the kernel refuses.
    */
   rulesInstalled(
     table: Table,

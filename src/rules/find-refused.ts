@@ -20,19 +20,6 @@ export async function findRefused(rules: readonly Rule[], accepts: Accepts): Pro
   return refused;
 }
 
-/**
- * Finds the rules that take too long, by halves. `rules` take too long together. `accepts`: whether some are written in
- * time; each call that they are not costs a deadline, so this makes as few as it can.
- */
-export async function findLate(rules: readonly Rule[], accepts: Accepts): Promise<readonly Rule[]> {
-  if (rules.length <= 1) return rules;
-  const middle = rules.length >> 1;
-  const [first, second] = [rules.slice(0, middle), rules.slice(middle)];
-  if (await accepts(first)) return (await accepts(second)) ? [] : await findLate(second, accepts);
-  const late = await findLate(first, accepts);
-  return (await accepts(second)) ? late : [...late, ...(await findLate(second, accepts))];
-}
-
 /** The spec without its comment and every word with a digit in it, which differ between Services. */
 function shapeOf(spec: string): string {
   return spec.replace(/"[^"]*"/g, '""').replace(/\S*\d\S*/g, '0');

@@ -11,26 +11,16 @@ export interface WantedChain {
   readonly specs: readonly string[];
 }
 
-/** One or more `iptables-restore --noflush`. */
-export interface TablePlan extends TablePart {
-  /**
-   * The same in several transactions. Each of the first ones makes chains or writes some, with `maxRules` rules, or one
-   * chain with more. None needs another one but the first, which makes all new chains: a rule may jump to any of them.
-   * What a chain leads to is written before it, so packets meet the rules from before or the new ones.
-   */
-  inParts(maxRules: number): Iterable<TablePart>;
-}
-
-interface TablePart {
+/** One `iptables-restore --noflush`. */
+export interface TablePlan {
   /** The names of the chains that it writes. */
   readonly written: readonly string[];
   readonly lines: Iterable<string>;
 }
 
 /**
- * Turns the installed table into the wanted one; `undefined` when nothing differs. `wanted`: all of our chains, each
- * before those that it leads to. Never touches chains and rules of other programs: a `:CHAIN` line under `--noflush`
- * empties that chain alone.
+ * Turns the installed table into the wanted one; `undefined` when nothing differs. `wanted`: all of our chains. Never
+ * touches chains and rules of other programs: a `:CHAIN` line under `--noflush` empties that chain alone.
  *
  * Moves a jump at most once, so two agents that both want to be first take turns at the pace of their sync periods.
  */
@@ -43,41 +33,13 @@ export function planTable(table: Table, installed: ChainRules, wanted: readonly 
   const isDone = unwanted.every((name) => held.has(name) && installed.get(name)?.length === 0);
   if (stale.length === 0 && jumps.length === 0 && isDone) return undefined;
   const written = stale.map(({ name }) => name);
-  const rest = { jumps: [...foreign, ...jumps], deleted: unwanted.filter((name) => !held.has(name)) };
-  return {
-    written,
-    lines: transaction(table, { emptied: [...written, ...unwanted], filled: stale, ...rest }),
-    *inParts(maxRules) {
-      const made = written.filter((name) => !installed.has(name));
-      if (made.length > 0) yield part(table, { emptied: made, filled: [] });
-      for (const filled of batches(stale.toReversed(), maxRules)) {
-        yield part(table, { emptied: filled.map(({ name }) => name), filled });
-      }
-      if (rest.jumps.length + unwanted.length > 0) yield part(table, { emptied: unwanted, filled: [], ...rest });
-    },
-  };
-}
-
-function part(table: Table, parts: Pick<Transaction, 'emptied' | 'filled'> & Partial<Transaction>): TablePart {
-  return {
-    written: parts.filled.map(({ name }) => name),
-    lines: transaction(table, { jumps: [], deleted: [], ...parts }),
-  };
-}
-
-function* batches(chains: readonly WantedChain[], maxRules: number): Generator<readonly WantedChain[]> {
-  let batch: WantedChain[] = [];
-  let rules = 0;
-  for (const chain of chains) {
-    if (batch.length > 0 && rules + chain.specs.length > maxRules) {
-      yield batch;
-      batch = [];
-      rules = 0;
-    }
-    batch.push(chain);
-    rules += chain.specs.length;
-  }
-  if (batch.length > 0) yield batch;
+  const lines = transaction(table, {
+    emptied: [...written, ...unwanted],
+    jumps: [...foreign, ...jumps],
+    filled: stale,
+    deleted: unwanted.filter((name) => !held.has(name)),
+  });
+  return { written, lines };
 }
 
 export interface TableChange {

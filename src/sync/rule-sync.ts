@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { IpFamily } from '../model/address.ts';
-import type { Iptables, IptablesError, Table } from '../model/iptables.ts';
+import type { Iptables, Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
@@ -30,8 +30,6 @@ interface RuleSyncOptions {
 export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
-  /** In this sync. */
-  readonly #lateOwners = new Map<ServicePortName, IptablesError>();
   /** filter first: it must already accept packets that NAT sends to a local port. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
   /** The last generation with intact rules. */
@@ -44,7 +42,7 @@ export class RuleSync {
     this.#options = options;
     this.#reports = new ChangedReports(options.log, options.clock);
     const { history, ...rest } = options;
-    const shared = { ...rest, reports: this.#reports, lateOwners: this.#lateOwners };
+    const shared = { ...rest, reports: this.#reports };
     this.#tables = [
       ['filter', new TableSync({ ...shared, table: 'filter' })],
       ['nat', new TableSync({ ...shared, table: 'nat', history })],
@@ -83,13 +81,7 @@ export class RuleSync {
     this.#reportLeftOut(book.rules);
     // A snapshot: portals that are applied meanwhile wait for the next sync, in all tables.
     const trees = book.rules.trees();
-    let isLate = false;
-    for (const [table, sync] of this.#tables) {
-      await sync.sync(treesOf(trees, table), { verify, isLate });
-      isLate ||= sync.isLate;
-    }
-    this.#lateOwners.clear();
-    for (const [, sync] of this.#tables) await sync.settleLate();
+    for (const [table, sync] of this.#tables) await sync.sync(treesOf(trees, table), { verify });
     book.rules.settle();
     this.#found = new Map();
     return { wereMissing: this.#tables.some(([, { hasRepaired }]) => hasRepaired) };

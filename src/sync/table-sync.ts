@@ -5,7 +5,7 @@ import type { ServicePortName } from '../model/service.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { isOurs, JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
 import { type ChainRules, jumpTarget, readDump, rulesOf } from '../rules/dump.ts';
-import { type Accepts, findLate, findRefused } from '../rules/find-refused.ts';
+import { type Accepts, findRefused } from '../rules/find-refused.ts';
 import { livePorts, retiredPorts } from '../rules/local-ports.ts';
 import {
   differingChains,
@@ -15,7 +15,6 @@ import {
   probeCleanupText,
   probeText,
   type TableChange,
-  type TablePlan,
   textOf,
   type WantedChain,
 } from '../rules/plan.ts';
@@ -37,8 +36,6 @@ interface TableSyncOptions {
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly reports: ChangedReports;
-  /** Service ports with rules that take too long, in any table. */
-  readonly lateOwners: Map<ServicePortName, IptablesError>;
   /** Given for the one table that remembers local ports. */
   readonly history?: PortHistory;
 }
@@ -48,24 +45,11 @@ interface Installed {
   readonly retired: RetiredLog;
 }
 
-/** What reading the kernel's rules, and then writing them rule by rule or part by part, may overcome. */
-const RECOVERABLE: ReadonlySet<IptablesErrorCode> = new Set(['refused', 'failed', 'timeout']);
+/** What reading the kernel's rules, and then writing the difference, may overcome. */
+const RECOVERABLE: ReadonlySet<IptablesErrorCode> = new Set(['refused', 'failed']);
 
 /** In rules. Reading the root chains of a smaller table takes some milliseconds. */
 const LARGE_TABLE = 2_000;
-
-/**
- * After a restore that took too long, each transaction has this many rules, which take some hundredths of a second. The
- * deadline is longer than the tools wait for the xtables lock.
- */
-const PART_RULES = 512;
-const PART_TIMEOUT_MS = 8_000;
-
-/** When rules that take too long are tried again. */
-const LATE_RULE_MS = 3_600_000;
-
-/** With more parts in a row that take too long, it is the machine. */
-const MAX_LATE_PARTS = 3;
 
 const NONE_RETIRED: RetiredLog = { specs: [], length: 0 };
 
@@ -82,12 +66,8 @@ export class TableSync {
   readonly #sizes = new Map<string, number>();
   /** In the current sync. */
   #written = 0;
-  /** The rules that the kernel refuses, or takes too long for, by {@link lineOf}. */
+  /** The rules that the kernel refuses, by {@link lineOf}. */
   readonly #refused = new Map<string, Refusal>();
-  /** A restore took too long, and not everything has been written since. */
-  #isLate = false;
-  /** Chains that could not be written in time in this sync. */
-  #late: readonly Chain[] = [];
 
   constructor(options: TableSyncOptions) {
     this.#options = options;
@@ -98,26 +78,14 @@ export class TableSync {
     return this.#hasRepaired;
   }
 
-  get isLate(): boolean {
-    return this.#isLate;
-  }
-
-  /**
-   * See `RuleSync.sync`. `isLate`: of another table, so this one is written in parts. Rejects with
-   * {@link IptablesError}.
-   */
-  async sync(
-    trees: RuleTrees,
-    { verify, isLate }: { readonly verify: boolean; readonly isLate: boolean },
-  ): Promise<void> {
+  /** See `RuleSync.sync`. Rejects with {@link IptablesError}. */
+  async sync(trees: RuleTrees, { verify }: { readonly verify: boolean }): Promise<void> {
     const installed = this.#installed;
     this.#installed = undefined;
     this.#written = 0;
     this.#hasRepaired = false;
-    this.#late = [];
-    this.#isLate ||= isLate;
-    if (verify || installed === undefined || this.#isLate || !(await this.#change(installed, trees))) {
-      if (verify) this.#forgetRefusals();
+    if (verify || installed === undefined || !(await this.#change(installed, trees))) {
+      if (verify) this.#refused.clear();
       await this.#verify(trees);
     }
     this.#reportRules();
@@ -161,7 +129,6 @@ export class TableSync {
       await this.#restore(planChange(table, withRetired(change, installed.retired, retired)), 'partial');
     } catch (error) {
       if (!(error instanceof IptablesError && RECOVERABLE.has(error.code))) throw error;
-      if (error.code === 'timeout') this.#noteLate(error);
       log.v(1)?.info('The kernel did not accept a change of rules; reading all of them', { table, err: error.message });
       return false;
     }
@@ -180,101 +147,21 @@ export class TableSync {
     const first = plan();
     this.#hasRepaired = first !== undefined;
     try {
-      await this.#write(first, chains);
+      await this.#restore(first?.lines, 'full');
       if (this.#refused.size === 0) reports.report(`refused ${table}`, []);
     } catch (error) {
       if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
       const written = new Set(first?.written);
       const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#suspects(chain));
-      const refused = await this.#probing(undefined, (accepts) => findRefused(suspects, accepts));
+      const refused = await this.#probing((accepts) => findRefused(suspects, accepts));
       // The kernel accepts every rule by itself, so it refuses a jump or the table.
       if (refused.length === 0) throw error;
-      this.#refuse(refused, error, 0);
-      await this.#write(plan(), chains);
+      this.#refuse(refused, error);
+      await this.#restore(plan()?.lines, 'full');
     }
     this.#sizes.clear();
     this.#noteSizes(chains.map((chain) => this.#wanted(chain)));
     this.#installed = { trees, retired };
-  }
-
-  /** In one transaction; in parts when that took too long. */
-  async #write(plan: TablePlan | undefined, chains: readonly Chain[]): Promise<void> {
-    if (!this.#isLate) {
-      try {
-        await this.#restore(plan?.lines, 'full');
-        return;
-      } catch (error) {
-        if (!isTimeout(error)) throw error;
-        this.#noteLate(error);
-      }
-    }
-    await this.#writeInParts(plan, chains);
-  }
-
-  #noteLate({ message: err }: IptablesError): void {
-    this.#isLate = true;
-    const { table, log } = this.#options;
-    log.warn('The rules could not be written in time; writing them in parts', { table, err });
-  }
-
-  async #writeInParts(plan: TablePlan | undefined, chains: readonly Chain[]): Promise<void> {
-    const late = new Set<string>();
-    let lateInRow = 0;
-    for (const { written, lines } of plan?.inParts(PART_RULES) ?? []) {
-      try {
-        await this.#restore(lines, 'full', PART_TIMEOUT_MS);
-        lateInRow = 0;
-      } catch (error) {
-        lateInRow++;
-        if (!isTimeout(error) || written.length === 0 || lateInRow > MAX_LATE_PARTS) throw error;
-        for (const name of written) late.add(name);
-      }
-    }
-    this.#late = chains.filter(({ name }) => late.has(name));
-  }
-
-  /**
-   * Writes the parts that took too long, chain by chain, and sets the rules apart that make them so. Call it after each
-   * {@link sync} of all tables, so that they hold up nothing else. Rejects with {@link IptablesError}.
-   */
-  async settleLate(): Promise<void> {
-    const late = this.#late;
-    this.#late = [];
-    try {
-      for (const chain of late) await this.#writeLate(chain);
-      this.#isLate = false;
-    } catch (error) {
-      this.#installed = undefined;
-      throw error;
-    }
-    if (late.length > 0) this.#reportRules();
-  }
-
-  /** Leaves out the rules of a chain that take too long, for a while. */
-  async #writeLate(chain: Chain): Promise<void> {
-    const { table, clock, lateOwners } = this.#options;
-    const write = async () => {
-      await this.#restore(planChange(table, { written: [this.#wanted(chain)], deleted: [] }), 'full', PART_TIMEOUT_MS);
-      this.#sizes.set(chain.name, this.#wanted(chain).specs.length);
-    };
-    const refuse = (rules: readonly Rule[], error: IptablesError) =>
-      this.#refuse(rules, error, clock.now() + LATE_RULE_MS);
-    // Whose rules are late in one chain or table is late in the others.
-    for (const rule of this.#suspects(chain)) {
-      const error = rule.owner && lateOwners.get(rule.owner);
-      if (error !== undefined) refuse([rule], error);
-    }
-    try {
-      await write();
-    } catch (error) {
-      if (!isTimeout(error)) throw error;
-      const late = await this.#probing(PART_TIMEOUT_MS, (accepts) => findLate(this.#suspects(chain), accepts));
-      // Each half by itself is written in time, so it is the machine.
-      if (late.length === 0) throw error;
-      refuse(late, error);
-      for (const { owner } of late) if (owner !== undefined) lateOwners.set(owner, error);
-      await write();
-    }
   }
 
   #noteSizes(chains: readonly WantedChain[]): void {
@@ -315,14 +202,14 @@ export class TableSync {
     return this.#refused.size === 0 ? rules : rules.filter((rule) => !this.#refused.has(lineOf(rule)));
   }
 
-  async #restore(lines: Iterable<string> | undefined, kind: 'full' | 'partial', timeoutMs?: number): Promise<void> {
+  async #restore(lines: Iterable<string> | undefined, kind: 'full' | 'partial'): Promise<void> {
     if (lines === undefined) return;
     const { iptables, family, clock, metrics, log } = this.#options;
     const all = await gathered(clock, lines);
     const text = textOf(all);
     log.v(5)?.info('Restoring iptables rules', { text });
     try {
-      await iptables.restore(family, text, timeoutMs === undefined ? {} : { timeoutMs });
+      await iptables.restore(family, text);
     } catch (error) {
       metrics.restoreFailed(kind);
       throw error;
@@ -336,16 +223,14 @@ export class TableSync {
     return this.#acceptedRules(chain).filter(({ spec }) => !isOurs(table, jumpTarget(spec) ?? ''));
   }
 
-  /** `lateMs`: a probe that takes longer counts as refused; without it, as a failure. */
-  async #probing<T>(lateMs: number | undefined, find: (accepts: Accepts) => Promise<T>): Promise<T> {
+  async #probing<T>(find: (accepts: Accepts) => Promise<T>): Promise<T> {
     const { iptables, table, family } = this.#options;
     const accepts = async (some: readonly Rule[]) => {
       try {
-        await iptables.restore(family, probeText(table, some), lateMs === undefined ? {} : { timeoutMs: lateMs });
+        await iptables.restore(family, probeText(table, some));
         return true;
       } catch (error) {
         if (error instanceof IptablesError && error.code === 'refused') return false;
-        if (lateMs !== undefined && isTimeout(error)) return false;
         throw error;
       }
     };
@@ -356,25 +241,17 @@ export class TableSync {
     }
   }
 
-  /** Leaves these rules out until then, at least until the next verification. */
-  #refuse(rules: readonly Rule[], { message: err }: IptablesError, untilMs: number): void {
-    for (const rule of rules) this.#refused.set(lineOf(rule), { rule, untilMs, err });
+  /** Leaves these rules out until the next verification. */
+  #refuse(rules: readonly Rule[], { message: err }: IptablesError): void {
+    for (const rule of rules) this.#refused.set(lineOf(rule), { rule, err });
     this.#reportRefused();
-  }
-
-  #forgetRefusals(): void {
-    const now = this.#options.clock.now();
-    for (const [key, { untilMs }] of this.#refused) if (now >= untilMs) this.#refused.delete(key);
   }
 
   #reportRefused(): void {
     const { table, reports } = this.#options;
-    const lines = [...this.#refused].map(([key, { rule, untilMs, err }]) => ({
+    const lines = [...this.#refused].map(([key, { rule, err }]) => ({
       key,
-      message:
-        untilMs === 0
-          ? 'The kernel refuses a rule; it is left out, all others are installed'
-          : 'A rule could not be written in time; it is left out for an hour, all others are installed',
+      message: 'The kernel refuses a rule; it is left out, all others are installed',
       svc: rule.owner,
       fields: { table, chain: rule.chain, rule: rule.spec, err },
     }));
@@ -382,15 +259,9 @@ export class TableSync {
   }
 }
 
-/** `untilMs`: on the monotonic clock; 0: until the next verification. */
 interface Refusal {
   readonly rule: Rule;
-  readonly untilMs: number;
   readonly err: string;
-}
-
-function isTimeout(error: unknown): error is IptablesError {
-  return error instanceof IptablesError && error.code === 'timeout';
 }
 
 /** Expired ports stay until the next verification. */

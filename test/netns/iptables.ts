@@ -79,21 +79,19 @@ export class Iptables {
 
 /**
  * A folder for the front of PATH. Each iptables program in it logs that it was started, fails if requested (a restore
- * also hangs if requested, always or with certain rules), and otherwise becomes the real program.
+ * also waits if requested), and otherwise becomes the real program.
  */
 export class IptablesShims {
   readonly directory: string;
   readonly #log: string;
   readonly #failure: string;
   readonly #hold: string;
-  readonly #slow: string;
 
   private constructor(directory: string) {
     this.directory = directory;
     this.#log = join(directory, 'log');
     this.#failure = join(directory, 'fail');
     this.#hold = join(directory, 'hold');
-    this.#slow = join(directory, 'slow');
   }
 
   static async create(directory: string): Promise<IptablesShims> {
@@ -108,14 +106,7 @@ export class IptablesShims {
         // Programs are found by their version.
         `if [ -e ${shims.#failure} ] && [ "$1" != --version ]; then echo "${name}: told to fail" >&2; exit 1; fi`,
         ...(name.endsWith('-restore')
-          ? [
-              `while [ -e ${shims.#hold} ] && [ "$1" != --version ]; do sleep 0.02; done`,
-              `if [ -e ${shims.#slow} ] && [ "$1" != --version ]; then`,
-              `  text=$(mktemp ${directory}/text.XXXXXX); cat > $text`,
-              `  if grep -qF -f ${shims.#slow} $text; then echo "${name} is slow" >> ${shims.#log}; exec sleep 600; fi`,
-              '  exec < $text; rm $text',
-              'fi',
-            ]
+          ? [`while [ -e ${shims.#hold} ] && [ "$1" != --version ]; do sleep 0.02; done`]
           : []),
         `exec ${real} "$@"`,
       ];
@@ -145,17 +136,6 @@ export class IptablesShims {
   fail(whether: boolean): void {
     if (whether) writeFileSync(this.#failure, '');
     else rmSync(this.#failure, { force: true });
-  }
-
-  /** Restores with this text hang until they are killed; `undefined`: none. */
-  slowWith(text: string | undefined): void {
-    if (text === undefined) rmSync(this.#slow, { force: true });
-    else writeFileSync(this.#slow, `${text}\n`);
-  }
-
-  /** How many have hung since the last {@link forget}. */
-  slowRestores(): number {
-    return this.commands().filter((command) => command.endsWith(' is slow')).length;
   }
 
   /** Restores that are started meanwhile hang, and go on when this ends. */

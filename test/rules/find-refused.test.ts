@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { findLate, findRefused } from '../../src/rules/find-refused.ts';
+import { findRefused } from '../../src/rules/find-refused.ts';
 import type { Rule } from '../../src/rules/rule.ts';
 import { nodeFacts, portal, renderPortals } from './fixtures.ts';
 
@@ -72,18 +72,3 @@ describe('the search for refused rules', () => {
 function nameOf(n: number): string {
   return `ns/${String(n).replace(/\d/g, (digit) => 'abcdefghij'[Number(digit)] ?? '')}`;
 }
-
-test('the search for rules that take too long asks for few of them', async () => {
-  const rules = RULES.slice(0, 128);
-  for (const wanted of [[rules[77]], [rules[0], rules[127]]]) {
-    let late = 0;
-    const found = await findLate(rules, async (some) => {
-      const isLate = some.some((rule) => wanted.includes(rule));
-      if (isLate) late++;
-      return !isLate;
-    });
-    assert.deepEqual(found, wanted);
-    assert.ok(late <= 7 * wanted.length, `${late} deadlines`);
-  }
-  assert.deepEqual(await findLate(rules, async () => true), [], 'only together');
-});

@@ -25,9 +25,6 @@ function portal(
 /** Counts readings of the "kernel", and fails where a test wants it to. */
 class FaultyIptables extends FakeIptables {
   fault: IptablesError | undefined;
-  /** Whether a restore is killed at its deadline. */
-  isLate = (_text: string) => false;
-  late = 0;
   saves = 0;
   lists = 0;
 
@@ -44,10 +41,6 @@ class FaultyIptables extends FakeIptables {
 
   override async restore(family: IpFamily, text: string): Promise<void> {
     if (this.fault !== undefined) throw this.fault;
-    if (this.isLate(text)) {
-      this.late++;
-      throw new IptablesError('timeout', 'iptables-restore did not end');
-    }
     return super.restore(family, text);
   }
 }
@@ -229,70 +222,6 @@ describe('a rule sync', () => {
     for (const text of h.iptables.restored.slice(restores)) assert.ok(text.split('\n').length < 200);
     await h.rules.sync(CHANGED);
     assert.equal(h.log.of('warn').length, 2);
-  });
-
-  test('sets apart the rules that take too long, and holds up nothing else', async () => {
-    const slow = portal('shop/slow', '10.96.1.3', 4009, { port: 443 });
-    for (const before of [[], MANY]) {
-      const h = await installed(...before);
-      h.iptables.isLate = (text) => text.includes('"shop/slow');
-      h.put(slow, WEB, ...MANY);
-      await h.rules.sync(CHANGED);
-      const specs = async () => [...((await h.chains())?.values() ?? [])].flat();
-      const countOf = async (name: string) => (await specs()).filter((spec) => spec.includes(`"${name}`)).length;
-      assert.deepEqual(
-        [await countOf('shop/web"'), await countOf('ns/svc-299"'), await countOf('shop/slow')],
-        [3, 3, 0],
-      );
-      const named = h.log.of('warn').filter(({ message }) => message.startsWith('A rule could not be written in time'));
-      assert.deepEqual(new Set(named.map(({ fields }) => fields['svc'])), new Set(['shop/slow']));
-      assert.equal(await h.chain('KUBE-USERSPACE-PROBE'), undefined);
-
-      h.iptables.late = 0;
-      h.put(DNS);
-      await h.rules.sync(CHANGED);
-      await h.rules.sync(VERIFY);
-      assert.deepEqual([await countOf('kube-system/dns"'), h.iptables.late], [2, 0], 'nothing waits for it again');
-
-      h.iptables.isLate = () => false;
-      h.clock.advance(3_600_000);
-      await h.rules.sync(VERIFY);
-      assert.equal(await countOf('shop/slow'), 2, 'an hour later');
-      const restores = h.iptables.restored.length;
-      await h.rules.sync(VERIFY);
-      assert.equal(h.iptables.restored.length, restores);
-    }
-  });
-
-  test('writes what is too much for one transaction in parts, and the chains that others lead to first', async () => {
-    const h = harness();
-    h.iptables.isLate = (text) => text.split('\n').length > 700;
-    h.put(WEB, ...MANY);
-    await h.rules.sync(CHANGED);
-    const whole = harness();
-    whole.put(WEB, ...MANY);
-    await whole.rules.sync(CHANGED);
-    assert.deepEqual(await h.chains(), await whole.chains());
-    const filled = h.iptables.restored.flatMap((text) => [...new Set(text.match(/(?<=^-A )KUBE-\S+/gm))]);
-    for (const root of ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST']) {
-      assert.ok(filled.indexOf('KUBE-USP-PH-0a60010') < filled.indexOf(root), root);
-    }
-    assert.deepEqual(
-      h.log.of('warn').map(({ message }) => message),
-      ['The rules could not be written in time; writing them in parts'],
-    );
-  });
-
-  test('blames nobody when everything takes too long', async () => {
-    const h = await installed(...MANY);
-    h.iptables.isLate = () => true;
-    h.put(WEB, portal('shop/other', '10.96.7.7', 4009));
-    await assert.rejects(h.rules.sync(CHANGED), /did not end/);
-    h.iptables.isLate = () => false;
-    await h.rules.sync(CHANGED);
-    assert.ok((await h.chain('KUBE-NODEPORT-HOST'))?.length);
-    const specs = [...((await h.chains())?.values() ?? [])].flat();
-    assert.equal(specs.filter((spec) => spec.includes('"shop/web"')).length, 3);
   });
 
   test('that failed is repeated in full', async () => {

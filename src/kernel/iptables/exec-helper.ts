@@ -68,8 +68,7 @@ export class ExecHelper {
   async #run(request: ExecRequest): Promise<ExecResult> {
     await this.#restarted;
     return await new Promise((resolve) => {
-      const { clock } = this.#options;
-      const { timeoutMs = this.#options.timeoutMs } = request;
+      const { clock, timeoutMs } = this.#options;
       const watchdog = clock.after(timeoutMs + GRACE_MS, () => {
         this.#child?.kill('SIGKILL');
         this.#ended('it did not answer in time');

@@ -2,10 +2,7 @@ import type { Clock } from '../../util/clock.ts';
 import { type ProgramRequest, type ProgramResult, runProgram } from '../../util/run-program.ts';
 import { oneAtATime } from '../../util/wait.ts';
 
-export interface ExecRequest extends ProgramRequest {
-  /** Instead of {@link ExecOptions.timeoutMs}. */
-  readonly timeoutMs?: number;
-}
+export type ExecRequest = ProgramRequest;
 
 export type ExecResult = ProgramResult;
 
@@ -23,7 +20,7 @@ export const DEFAULT_TIMEOUT_MS = 30_000;
 
 /** Runs programs as children of this process. Each start blocks the event loop: see `exec-helper.ts`. */
 export function createExec({ clock, timeoutMs = DEFAULT_TIMEOUT_MS }: ExecOptions): Exec {
-  return inTurn((request) => runProgram(request, { clock, timeoutMs: request.timeoutMs ?? timeoutMs }));
+  return inTurn((request) => runProgram(request, { clock, timeoutMs }));
 }
 
 /** One program at a time: parallel programs would wait for each other's lock, or see the rules change under them. */

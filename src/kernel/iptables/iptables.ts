@@ -77,7 +77,7 @@ class IptablesTools implements Iptables {
     return stdoutOf(program, result);
   }
 
-  async restore(family: IpFamily, text: string, { timeoutMs }: { timeoutMs?: number } = {}): Promise<void> {
+  async restore(family: IpFamily, text: string): Promise<void> {
     const { rules, rest } = deletions(text);
     const table = /^\*(\S+)/.exec(text)?.[1] ?? '';
     try {
@@ -85,7 +85,7 @@ class IptablesTools implements Iptables {
     } catch (error) {
       throw new IptablesError('failed', `cannot delete rules of table ${table}: ${messageOf(error)}`);
     }
-    await this.#restore(family, rest, timeoutMs);
+    await this.#restore(family, rest);
   }
 
   generation(family: IpFamily): string | undefined {
@@ -102,10 +102,10 @@ class IptablesTools implements Iptables {
     return stdoutOf(program, await this.#exec({ program, args }));
   }
 
-  async #restore(family: IpFamily, input: string, timeoutMs?: number): Promise<string> {
+  async #restore(family: IpFamily, input: string): Promise<string> {
     const program = programName(family, this.#infix, 'restore');
     const args = ['-w', LOCK_WAIT_S, '--noflush'];
-    return stdoutOf(program, await this.#exec({ program, args, input, ...(timeoutMs !== undefined && { timeoutMs }) }));
+    return stdoutOf(program, await this.#exec({ program, args, input }));
   }
 
   /** Reads a table that `iptables-save` does not print. */

@@ -2,50 +2,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { metric, TCP, testEnvironment } from '../harness.ts';
-import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import { FLAVOUR } from '../iptables.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const LIVEZ = 'http://127.0.0.1:10256/livez';
-
-describe(`rules that take too long, with iptables-${FLAVOUR}`, () => {
-  const environment = testEnvironment('fresh');
-
-  test('are set apart, and new Services of others are served', async (t) => {
-    const shims = await IptablesShims.create(environment.temporary('shims'));
-    await environment.startProxy({ args: ['--iptables-sync-period', '10s'], env: { PATH: shims.path } });
-    const { client } = environment;
-    const web = { ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
-    shims.slowWith('"test/slow"');
-    environment.write({ ...web, name: 'slow', clusterIP: '10.96.9.1' });
-    environment.write({ ...web, name: 'late', clusterIP: '10.96.9.2' });
-    const begun = performance.now();
-    const since = () => `${Math.round((performance.now() - begun) / 100) / 10} s`;
-    const isServed = async (host: string) => {
-      const [outcome = ''] = await client.call('outcomes', {
-        attempts: [{ protocol: 'tcp', host, port: 80 }],
-        timeoutMs: 1_000,
-      });
-      return outcome.startsWith('pod-');
-    };
-    await waitFor('the other new Service is served', () => isServed('10.96.9.2'), 300_000);
-    t.diagnostic(`the other new Service is served after ${since()}, ${shims.slowRestores()} restores killed`);
-    const setApart = () =>
-      environment.proxy.log.filter(({ msg }) => msg.startsWith('A rule could not be written in time'));
-    const leftOut = async () => metric(await environment.metricsText(), 'userspace_proxy_rules_left_out', 'IPv4');
-    await waitFor('the slow rules are set apart', async () => (await leftOut()) === 4, 300_000);
-    t.diagnostic(`they are set apart after ${since()}, ${shims.slowRestores()} restores killed`);
-    assert.deepEqual([...new Set(setApart().map(({ svc }) => svc))], ['test/slow']);
-    shims.forget();
-    environment.write({ ...web, name: 'later', clusterIP: '10.96.9.3' });
-    await waitFor('one more Service is served', () => isServed('10.96.9.3'));
-    const verified = await environment.lastSync();
-    await waitFor('all rules are compared again', async () => (await environment.lastSync()) > verified + 5);
-    assert.equal(shims.slowRestores(), 0, 'nobody waits for them again');
-    assert.equal(await isServed('10.96.9.1'), false);
-    shims.slowWith(undefined);
-  });
-});
 
 describe(`one tenant among others, with iptables-${FLAVOUR}`, () => {
   const environment = testEnvironment({ args: ['--iptables-sync-period', '10s'] });

@@ -46,11 +46,6 @@ export interface ServicePort extends EndpointSet {
   readonly affinity: SessionAffinity;
   readonly options?: ServiceOptions;
   /**
-   * The Service has so many ports, addresses and source ranges that its rules go by address first and then by port
-   * (docs/adr/0026). All of its ports share the lists of addresses.
-   */
-  readonly isLarge?: true;
-  /**
    * Addresses of this node at which an endpoint has the NodePort's own number: packets to them are for the endpoint
    * itself (docs/adr/0019). Absent when there are none.
    */
@@ -78,11 +73,6 @@ export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
  * ClusterIPs and a controller load balancer IPs. Any user may write an external IP (CVE-2020-8554).
  */
 export const DESTINATION_KINDS = ['ClusterIP', 'load-balancer IP', 'external IP', 'NodePort'] as const;
-
-/** Of a large Service, each of these addresses has one rule, which leads to the rules of all ports (docs/adr/0026). */
-export function isSharedByPorts(kind: Destination['kind']): boolean {
-  return kind === 'load-balancer IP' || kind === 'external IP';
-}
 
 /** The endpoint set that serves each kind of clients (docs/adr/0009). */
 export interface ClientSets {

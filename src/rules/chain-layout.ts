@@ -42,8 +42,7 @@ interface Place {
 
 /**
  * Nearly all rules of portals are the same for pods and for the node's own processes. So a bucket with the same rules
- * as its twin's has no chain: what would lead there leads to the twin's. The twin is the later one of `ROOT_CHAINS`, as
- * each chain stands before those that it leads to.
+ * as its twin's has no chain: what would lead there leads to the twin's.
  */
 const TWINS: Readonly<Record<string, string>> = { [PORTALS_CONTAINER]: PORTALS_HOST };
 
@@ -56,10 +55,7 @@ export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain
 
 /** The chains of these trees that always exist. */
 export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain[] {
-  const always = new Set(Object.values(ROOT_CHAINS).flat());
-  return roots(trees)
-    .filter(({ root }) => always.has(root))
-    .map((root) => chainAt(root, facts));
+  return roots(trees).map((root) => chainAt(root, facts));
 }
 
 /** New and changed chains, and chains to delete. Skips trees that both have at the same place. */

@@ -83,46 +83,23 @@ export function rootOf(chain: string): string | undefined {
 
 /** The kernel limits names to 28 bytes. */
 const MAX_PREFIX = 16;
-const BUCKET =
-  /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP|LI)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?(?:[sz]|[tu][0-9a-f]{0,4})|h[\w-]{15})$/;
+const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP|LI)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
 
 /**
  * The chain for the destinations below a prefix of a {@link DestinationKey}. IPv6 prefixes are hashed to 90 bits, so
  * that nobody can choose external IPs whose chains collide.
  */
 export function bucketChain(root: string, prefix: string): string {
-  const letters = BUCKETS[root];
-  if (letters === undefined) return largeChain(root.slice(0, LARGE_PREFIX), `${root} ${prefix}`);
-  const suffix = prefix.length <= MAX_PREFIX ? prefix : `h${shortHash(prefix)}`;
-  return `KUBE-USP-${letters}-${suffix}`;
+  const suffix = prefix.length <= MAX_PREFIX ? prefix : `h${hash('sha256', prefix, 'base64url').slice(0, 15)}`;
+  return `KUBE-USP-${BUCKETS[root]}-${suffix}`;
 }
 
-/**
- * The chains of a large Service in the table nat (docs/adr/0026). `container` and `host`: the rules of its ports,
- * without addresses. `ranges`: returns what comes from a source range, and leads the rest to `drop`.
- */
-export const LARGE_CHAINS = {
-  ranges: 'KUBE-USP-SSR-',
-  container: 'KUBE-USP-SCP-',
-  host: 'KUBE-USP-SHP-',
-  drop: 'KUBE-USP-SDR-',
-} as const;
-
-const LARGE_PREFIX = LARGE_CHAINS.drop.length;
-const LARGE = /^KUBE-USP-S(?:SR|CP|HP|DR)-[\w-]{15}$/;
-
-/** Its name, which a user cannot choose. `of`: the Service, or more of it. */
-export function largeChain(prefix: string, of: string): string {
-  return prefix + shortHash(of);
-}
-
-function shortHash(text: string): string {
-  return hash('sha256', text, 'base64url').slice(0, 15);
-}
+/** Of version 0.1.0, for Services with very many rules. */
+const FORMER = /^KUBE-USP-(?:S(?:SR|CP|HP|DR)-[\w-]{15}|P[CH]-(?:[0-9a-f]{8})?[sz])$/;
 
 /** This program may rewrite and delete these chains. */
 export function isOurs(table: Table, chain: string): boolean {
-  return ROOT_CHAINS[table].includes(chain) || OTHER_CHAINS.includes(chain) || BUCKET.test(chain) || LARGE.test(chain);
+  return ROOT_CHAINS[table].includes(chain) || OTHER_CHAINS.includes(chain) || BUCKET.test(chain) || FORMER.test(chain);
 }
 
 const OTHER_CHAINS: readonly string[] = [DOORS, PROBE_CHAIN, RETIRED_CHAIN];

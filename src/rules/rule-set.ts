@@ -1,7 +1,5 @@
-import { isDeepStrictEqual } from 'node:util';
 import type { Table } from '../model/iptables.ts';
-import type { ServiceKey, ServicePortName } from '../model/service.ts';
-import type { ServicePort } from '../model/service-port.ts';
+import type { ServicePortName } from '../model/service.ts';
 import { LOCAL_PORTS, ROOT_CHAINS } from './chains.ts';
 import type { Portal } from './portal.ts';
 import { type Rule, unsafeReason } from './rule.ts';
@@ -9,14 +7,11 @@ import { emptyTree, type RuleTree, withItem, withoutItem } from './rule-tree.ts'
 import {
   type Claim,
   claimsOf,
-  largeServiceChains,
-  largeServiceClaims,
   type NodeFacts,
   RULE_KINDS,
   type RuleGroup,
   type RuleParts,
   rulePartsOf,
-  serviceKeyOf,
 } from './service-rules.ts';
 
 /** `owner` gets no rules for `what`, because `holder` has it. */
@@ -40,7 +35,7 @@ const MAX_LEAF = 128;
 /** Local ports lie closer together, and connections to Services skip their chains (docs/adr/0010). */
 const MAX_LOCAL_PORTS_LEAF = 16;
 
-/** The rules of each root chain, and of the chains of large Services. Immutable. */
+/** The rules of each root chain. Immutable. */
 export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 
 /** The Service port that has `what` (a `Claim.what`); `undefined` for none. */
@@ -54,8 +49,6 @@ export type HolderOf = (what: string) => ServicePortName | undefined;
 export class RuleSet {
   readonly #parts: RuleParts;
   readonly #claims = new Map<ServicePortName, readonly Claim[]>();
-  /** Of large Services. A Service with one unnamed port has the name of that port. */
-  readonly #ofLarge = new Map<ServicePortName, readonly Claim[]>();
   /** By `Claim.what`, the strongest first; never empty. */
   readonly #claimants = new Map<string, readonly Claim[]>();
   /** Every `Claim.what` that more than one claim names. */
@@ -63,7 +56,6 @@ export class RuleSet {
   /** The holder in the installed rules of each `what` that has another holder now. */
   readonly #heldBefore = new Map<string, ServicePortName | undefined>();
   #installed: HolderOf;
-  readonly #large = new Map<ServiceKey, LargeService>();
   readonly #unsafe = new Map<string, readonly UnsafeRule[]>();
   readonly #trees = new Map<string, RuleTree<RuleGroup>>();
   #snapshot: RuleTrees | undefined;
@@ -77,15 +69,11 @@ export class RuleSet {
   }
 
   set(portal: Portal): void {
-    const { name, isLarge } = portal.servicePort;
-    if (isLarge) this.#join(portal.servicePort);
-    this.#replaceClaims(name, claimsOf(portal, this.#parts));
-    if (!isLarge) this.#leave(name);
+    this.#replaceClaims(portal.servicePort.name, claimsOf(portal, this.#parts));
   }
 
   remove(name: ServicePortName): void {
     this.#replaceClaims(name, []);
-    this.#leave(name);
   }
 
   /** The same object while nothing changes. */
@@ -126,30 +114,8 @@ export class RuleSet {
     return others.filter((owner) => owner !== holder).map((owner) => ({ owner, holder, what }));
   }
 
-  #join(servicePort: ServicePort): void {
-    const service = serviceKeyOf(servicePort);
-    const before = this.#large.get(service);
-    if (before === undefined) {
-      for (const chain of Object.values(largeServiceChains(service))) this.#trees.set(chain, emptyTree());
-    }
-    const ports = before?.ports ?? new Set();
-    ports.add(servicePort.name);
-    this.#large.set(service, { ports, servicePort });
-    if (before !== undefined && sameAddresses(before.servicePort, servicePort)) return;
-    this.#replaceClaims(service, largeServiceClaims(servicePort, this.#parts), this.#ofLarge);
-  }
-
-  #leave(name: ServicePortName): void {
-    const service = serviceKeyOf({ name });
-    const large = this.#large.get(service);
-    if (large === undefined || !large.ports.delete(name) || large.ports.size > 0) return;
-    this.#large.delete(service);
-    this.#replaceClaims(service, [], this.#ofLarge);
-    for (const chain of Object.values(largeServiceChains(service))) this.#trees.delete(chain);
-  }
-
-  #replaceClaims(name: ServicePortName, after: readonly Claim[], all = this.#claims): void {
-    const before = new Set(all.get(name));
+  #replaceClaims(name: ServicePortName, after: readonly Claim[]): void {
+    const before = new Set(this.#claims.get(name));
     const others = (claimants: readonly Claim[]) => claimants.filter((claim) => !before.has(claim));
     const wanted = new Set(after.map(({ what }) => what));
     for (const { what } of before) if (!wanted.has(what)) this.#change(what, others);
@@ -160,9 +126,9 @@ export class RuleSet {
         return left.length === 0 ? [claim] : [...left, claim];
       });
     }
-    if (after.length === 0) all.delete(name);
+    if (after.length === 0) this.#claims.delete(name);
     // An array that grows has room to spare, and nearly always one claimant is all.
-    else all.set(name, [...after]);
+    else this.#claims.set(name, [...after]);
   }
 
   #change(what: string, change: (claimants: readonly Claim[]) => readonly Claim[]): void {
@@ -201,20 +167,6 @@ export class RuleSet {
   }
 }
 
-interface LargeService {
-  /** Its ports that have rules. */
-  readonly ports: Set<ServicePortName>;
-  /** The last of them that changed. */
-  readonly servicePort: ServicePort;
-}
-
-/** The ports of a Service usually share their lists. */
-function sameAddresses(a: ServicePort, b: ServicePort): boolean {
-  return (['externalIPs', 'loadBalancerIPs', 'loadBalancerSourceRanges'] as const).every(
-    (list) => a[list] === b[list] || isDeepStrictEqual(a[list], b[list]),
-  );
-}
-
 function safeGroups({ groups }: Claim): readonly RuleGroup[] {
   if (groups.every((group) => group.specs.every(isSafe))) return groups;
   return groups
@@ -236,9 +188,7 @@ export function rulesOf({ table, chain, specs, rank: { owner } }: RuleGroup): re
 }
 
 export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
-  const isOfTable = (root: string) =>
-    table === 'nat' ? !ROOT_CHAINS.filter.includes(root) : ROOT_CHAINS[table].includes(root);
-  return new Map([...trees].filter(([root]) => isOfTable(root)));
+  return new Map([...trees].filter(([root]) => ROOT_CHAINS[table].includes(root)));
 }
 
 type Ranked = Pick<Claim, 'rank'>;

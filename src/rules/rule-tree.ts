@@ -133,8 +133,7 @@ function shared(a: string, b: string): string {
 
 /**
  * The address in hexadecimal (absent for NodePorts), `t` or `u` for the protocol, the port in hexadecimal:
- * "0a600001t0050" is 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP; or {@link wholeAddressKey}. One rule can match
- * all that have a prefix.
+ * "0a600001t0050" is 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP. One rule can match all that have a prefix.
  */
 export type DestinationKey = string;
 
@@ -150,19 +149,9 @@ export function addressKey(address: Address): DestinationKey {
     .join('');
 }
 
-/**
- * Every port of an address, for the rules of large Services. `first` comes before the ports in the order of keys, and
- * `last` behind them, so rules of a branch and of a leaf are met in the same order.
- */
-export function wholeAddressKey(address: Address, place: 'first' | 'last'): DestinationKey {
-  return addressKey(address) + WHOLE[place];
-}
-
-const WHOLE = { first: 's', last: 'z' } as const;
-
 /** The matches for all destinations below a prefix, as `iptables-save` prints them. */
 export function prefixMatch(prefix: DestinationKey, family: IpFamily): string {
-  const [, address = '', protocol, port = ''] = /^([0-9a-f]*)([tu]?)([0-9a-f]*)[sz]?$/.exec(prefix) ?? [];
+  const [, address = '', protocol, port = ''] = /^([0-9a-f]*)([tu]?)([0-9a-f]*)$/.exec(prefix) ?? [];
   const matches: string[] = [];
   if (address !== '') matches.push(`-d ${networkOf(address, family)}/${address.length * 4}`);
   if (protocol !== '') {

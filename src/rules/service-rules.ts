@@ -1,32 +1,18 @@
-import {
-  type Address,
-  addressBlock,
-  type Cidr,
-  cidrContains,
-  familyOf,
-  type IpFamily,
-  isWildcard,
-  parseAddress,
-} from '../model/address.ts';
+import { type Address, type Cidr, familyOf, type IpFamily, isWildcard, parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Table } from '../model/iptables.ts';
-import { partsOf, type ServiceKey, type ServicePortName } from '../model/service.ts';
+import type { ServicePortName } from '../model/service.ts';
 import {
-  clientSets,
   DESTINATION_KINDS,
   type Destination,
   destinations,
-  isSharedByPorts,
   type ProxiedProtocol,
   type ServicePort,
 } from '../model/service-port.ts';
 import { sameList } from '../util/same-list.ts';
 import {
-  DROP_PORT,
-  LARGE_CHAINS,
   LET_IN,
   LOCAL_PORTS,
-  largeChain,
   NODEPORT_CONTAINER,
   NODEPORT_HOST,
   NODEPORT_NON_LOCAL,
@@ -37,7 +23,7 @@ import {
 import { localPortsOf, type Portal } from './portal.ts';
 import { type Origin, type Route, type RouteFacts, routesTo } from './routes.ts';
 import { closedPortComment, healthCheckComment, portComment } from './rule.ts';
-import { addressKey, type DestinationKey, portKey, wholeAddressKey } from './rule-tree.ts';
+import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
 
 /** What rules must know of the node, for one address family. */
 export interface NodeFacts {
@@ -93,14 +79,7 @@ export function rulePartsOf(node: NodeFacts): RuleParts {
 }
 
 /** Strongest first. */
-export const RULE_KINDS = [
-  'load-balancer IP of a large Service',
-  ...DESTINATION_KINDS,
-  'external IP of a large Service',
-  'health check',
-  'local port',
-  'port of a large Service',
-] as const;
+export const RULE_KINDS = [...DESTINATION_KINDS, 'health check', 'local port'] as const;
 
 /** Decides between Service ports that claim the same, and orders rules within a chain. */
 export interface Rank {
@@ -109,7 +88,7 @@ export interface Rank {
   readonly index: number;
 }
 
-/** All rules of something that only one Service port, or one large Service, can have. */
+/** All rules of something that only one Service port can have. */
 export interface Claim {
   readonly rank: Rank;
   /** "10.96.0.1:443/TCP", "NodePort 30080/TCP". */
@@ -151,7 +130,6 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   for (const destination of destinations(servicePort)) {
     const { kind, address, port } = destination;
     if (address !== undefined && familyOf(address) !== parts.family) continue;
-    if (servicePort.isLarge && isSharedByPorts(kind)) continue;
     const routes = routesTo(destination, portal, parts);
     if (address === undefined) {
       const { namedEndpoints = [], closedEndpoints = [] } = servicePort;
@@ -182,7 +160,6 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       ]);
     }
   }
-  if (servicePort.isLarge) claim('port of a large Service', `${owner} by port`, groupsByPort(portal, parts));
   if (healthCheckNodePort !== undefined) {
     const spec = `${toPort('tcp', healthCheckNodePort, healthCheckComment(owner))} -j ACCEPT`;
     const key = portKey('TCP', healthCheckNodePort);
@@ -207,98 +184,6 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   return claims;
 }
 
-function groupsByPort(portal: Portal, parts: RuleParts): readonly Group[] {
-  const { servicePort } = portal;
-  const { protocol, port } = servicePort;
-  const chains = largeServiceChains(serviceKeyOf(servicePort));
-  const key = portKey(protocol, port);
-  const { external } = clientSets(servicePort);
-  const routes = routesTo({ kind: 'external IP', port, sets: external }, portal, parts);
-  const specs = (ways: readonly Route[]) => ways.map((way) => routeSpec(way, '', servicePort, port, parts.dnat));
-  const drop: Route = { target: { kind: 'refusal', port: DROP_PORT } };
-  return [
-    { table: 'nat', chain: chains.container, key, specs: specs(routes.container) },
-    { table: 'nat', chain: chains.host, key, specs: specs(routes.host) },
-    ...(servicePort.loadBalancerSourceRanges === undefined
-      ? []
-      : [{ table: 'nat', chain: chains.drop, key, specs: specs([drop]) } as const]),
-  ];
-}
-
-export type LargeServiceChains = Readonly<Record<keyof typeof LARGE_CHAINS, string>>;
-
-/** `ranges` before `drop`, to which it leads. */
-export function largeServiceChains(service: ServiceKey): LargeServiceChains {
-  const { ranges, container, host, drop } = LARGE_CHAINS;
-  return {
-    ranges: largeChain(ranges, service),
-    container: largeChain(container, service),
-    host: largeChain(host, service),
-    drop: largeChain(drop, service),
-  };
-}
-
-export function serviceKeyOf({ name }: Pick<ServicePort, 'name'>): ServiceKey {
-  const { namespace, service } = partsOf(name);
-  return `${namespace}/${service}`;
-}
-
-/**
- * What leads from the addresses of a large Service to the rules of its ports: as many rules as it has addresses and
- * source ranges (docs/adr/0026). `servicePort`: any of its ports.
- */
-export function largeServiceClaims(servicePort: ServicePort, parts: RuleParts): readonly Claim[] {
-  const { loadBalancerIPs, externalIPs, loadBalancerSourceRanges } = servicePort;
-  const owner = serviceKeyOf(servicePort);
-  const chains = largeServiceChains(owner);
-  const claims: Claim[] = [];
-  const claim = (kind: Rank['kind'], what: string, groups: readonly Group[]) => {
-    const rank: Rank = { kind, owner, index: claims.length };
-    claims.push({ rank, what: `${owner} ${what}`, groups: ranked(rank, groups) });
-  };
-  const ofFamily = (addresses: readonly Address[]) => addresses.filter((each) => familyOf(each) === parts.family);
-  const ranges = rangesToCheck(loadBalancerSourceRanges, parts.family);
-  const acceptsNode = ranges?.some((range) => cidrContains(range, parts.nodeAddress)) ?? false;
-  for (const address of ofFamily(loadBalancerIPs)) {
-    const key = wholeAddressKey(address, 'first');
-    const to = (chain: string) => `${toAddress(address)}-j ${chain}`;
-    // As in routesTo.
-    const fromNode = acceptsNode ? [`${fromNetwork(addressBlock(address))}${to(chains.host)}`] : [];
-    const check = ranges === undefined ? [] : [to(chains.ranges)];
-    claim('load-balancer IP of a large Service', address, [
-      { table: 'nat', chain: PORTALS_CONTAINER, key, specs: [...check, to(chains.container)] },
-      { table: 'nat', chain: PORTALS_HOST, key, specs: [...fromNode, ...check, to(chains.host)] },
-    ]);
-  }
-  const balanced = new Set(loadBalancerIPs);
-  for (const address of ofFamily(externalIPs)) {
-    if (balanced.has(address)) continue;
-    const key = wholeAddressKey(address, 'last');
-    const to = (chain: string) => [`${toAddress(address)}-j ${chain}`];
-    claim('external IP of a large Service', address, [
-      { table: 'nat', chain: PORTALS_CONTAINER, key, specs: to(chains.container) },
-      { table: 'nat', chain: PORTALS_HOST, key, specs: to(chains.host) },
-    ]);
-  }
-  if (ranges === undefined) return claims;
-  const accepted = [...new Set(ranges.map(fromNetwork))].map((match) => `${match}-j RETURN`);
-  // They return, and do not jump to the ports: the kernel follows every jump when it checks a table for loops.
-  claim('port of a large Service', 'source ranges', [
-    { table: 'nat', chain: chains.ranges, key: '', specs: [...accepted, `-j ${chains.drop}`] },
-  ]);
-  return claims;
-}
-
-/** `undefined` when everyone is accepted. */
-function rangesToCheck(ranges: readonly Cidr[] | undefined, family: IpFamily): readonly Cidr[] | undefined {
-  const ofFamily = ranges?.filter(({ network }) => familyOf(network) === family);
-  return ofFamily?.some(({ prefixLength }) => prefixLength === 0) ? undefined : ofFamily;
-}
-
-function fromNetwork({ network, prefixLength }: Cidr): string {
-  return `-s ${network}/${prefixLength} `;
-}
-
 /** Matches for an endpoint of this node that has the NodePort's own number. */
 function endpointException({ name, protocol }: ServicePort, address: Address, port: number): string {
   return toAddress(address) + toPort(protocol, port, portComment({ name, set: 'own' }));
@@ -312,7 +197,7 @@ function routeSpec(
   port: number,
   dnat: RuleParts['dnat'],
 ): string {
-  const from = source === undefined ? '' : fromNetwork(source);
+  const from = source === undefined ? '' : `-s ${source.network}/${source.prefixLength} `;
   const by = inInterface === undefined ? '' : `-i ${inInterface} `;
   const set = target.kind === 'listener' ? target.set : 'own';
   return `${from}${destination}${by}${toPort(protocol, port, portComment({ name, set }))} ${dnat(target.port)}`;

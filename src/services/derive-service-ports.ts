@@ -46,13 +46,13 @@ export function deriveServicePorts(
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
 ): Derived {
-  const limited = withinLimits(service);
+  const limited = withinLimits(service, surroundings.family);
   const isReporting = surroundings.family === surroundings.servedFamilies[0];
   const unserved = isReporting ? [...limited.unserved, ...unservedPorts(limited.service, surroundings)] : [];
   const derived = derivePorts(limited.service, groups, surroundings);
-  return isReporting
-    ? { ...derived, unserved, refused: [...limited.refused, ...refusedScheduler(service), ...derived.refused] }
-    : { ...derived, unserved };
+  const beyond = isOfFamily(service, surroundings.family) ? limited.refused : [];
+  const refused = [...beyond, ...(isReporting ? refusedScheduler(service) : []), ...derived.refused];
+  return { ...derived, unserved, refused };
 }
 
 /** It is the Service's, so it is told once, of its first port. */
@@ -72,22 +72,18 @@ function derivePorts(
   if (!isOfFamily(service, family)) return { ports, refused, healthCheck: undefined, awaitsPort: false };
 
   const { healthCheckNodePort, affinity, options } = service;
-  const isLarge = isLargeService(service, family);
-  const loadBalancerIPs = isLarge
-    ? loadBalancerIPsOfLarge(service, surroundings, refused)
-    : ofFamily(service.loadBalancerIPs, family);
+  const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
   );
   /** With a ready endpoint on this node. */
   const healthy = new Set<Address>();
   let awaitsPort = false;
-  const sharedExternalIPs = isLarge ? externalIPsOfAll(service, groups, surroundings, refused) : undefined;
   for (const spec of service.ports) {
     if (!isProxied(spec)) continue;
     const { protocol, port } = spec;
     const name = servicePortName(service.key, spec.name);
-    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, sharedExternalIPs });
+    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused });
     const { known, candidates, externalIPs, categorized } = choice;
     const { nodePort, clusterIPs, refusedHere } = portsOfNode(service, spec, known, surroundings);
     refused.push(...refusedHere);
@@ -107,7 +103,6 @@ function derivePorts(
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
       affinity,
       ...(options !== undefined && { options }),
-      ...(isLarge && { isLarge }),
       ...(named.length > 0 && { namedEndpoints: named.map(({ endpoint }) => endpoint.address) }),
       ...(closed.length > 0 && { closedEndpoints: closed.map(({ endpoint }) => endpoint.address) }),
       ...endpointSets(service, candidates, categorized),
@@ -150,19 +145,6 @@ function portsOfNode(service: Service, spec: ProxiedPortSpec, known: readonly Ca
   };
 }
 
-/** In rules. What a form by address and port may have more than one by address first. */
-const MAX_EXCESS = 512;
-
-/** Depends on the Service's definition alone, so that a restarted program finds the rules that it would write. */
-function isLargeService(service: Service, family: IpFamily): boolean {
-  const countOf = (addresses: readonly Address[]) => ofFamily(addresses, family).length;
-  const ranges = service.loadBalancerSourceRanges?.length ?? 0;
-  const balanced = countOf(service.loadBalancerIPs);
-  const others = countOf(service.clusterIPs) + countOf(service.externalIPs);
-  const ports = service.ports.length;
-  return ports * (others + balanced * (1 + ranges)) - (ports + others + balanced + ranges) > MAX_EXCESS;
-}
-
 function isOfFamily({ clusterIPs, families }: Service, family: IpFamily): boolean {
   return families?.includes(family) ?? ofFamily(clusterIPs, family).length > 0;
 }
@@ -197,12 +179,10 @@ interface Choice {
   readonly surroundings: Surroundings;
   /** Gets what is left out. */
   readonly refused?: RefusedPart[];
-  /** Those of a large Service. */
-  readonly sharedExternalIPs?: readonly Address[] | undefined;
 }
 
 /** `candidates`: the known endpoints that listeners may use. */
-function chooseEndpoints({ service, spec, groups, surroundings, refused = [], sharedExternalIPs }: Choice) {
+function chooseEndpoints({ service, spec, groups, surroundings, refused = [] }: Choice) {
   const { protocol, nodePort } = spec;
   const { family, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
@@ -212,7 +192,7 @@ function chooseEndpoints({ service, spec, groups, surroundings, refused = [], sh
   const candidates = known.filter((each) => refusals.accepts(each.endpoint, refusalOf(each, protocol, surroundings)));
   refused.push(...refusals.parts(name, 'endpoint', service));
 
-  const externalIPs = sharedExternalIPs ?? externalIPsOf(service, spec, known, surroundings, refused);
+  const externalIPs = externalIPsOf(service, spec, known, surroundings, refused);
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const policy = {
     internal: service.internalTrafficPolicy ?? 'Cluster',
@@ -253,53 +233,6 @@ function externalIPsOf(
   });
   refused.push(...stolen.parts(servicePortName(service.key, spec.name), 'external IP', service));
   return externalIPs;
-}
-
-/**
- * The external IPs that may have rules for every port of a large Service: its rules do not tell ports apart before the
- * address is decided. The first reason stands for all ports.
- */
-function externalIPsOfAll(
-  service: Service,
-  groups: readonly EndpointGroup[],
-  surroundings: Surroundings,
-  refused: RefusedPart[],
-): readonly Address[] {
-  const { family, addresses } = surroundings;
-  const specs = service.ports.filter(isProxied);
-  const ownEndpoints = new Set(
-    specs
-      .flatMap((spec) => endpointsNamedBy(spec.port, candidatesOf(groups, spec, surroundings), surroundings))
-      .map(({ endpoint }) => endpoint.address),
-  );
-  const stolen = new Refusals();
-  const all = ofFamily(service.externalIPs, family);
-  const externalIPs = all.filter((address) => {
-    const refusal = addresses.externalIpRefusalOfAny(address, specs, service.key);
-    const { port = specs[0]?.port ?? 0, reason } =
-      refusal ?? (ownEndpoints.has(address) ? { reason: OWN_ENDPOINT } : { reason: undefined });
-    return stolen.accepts({ address, port }, reason);
-  });
-  refused.push(...stolen.parts(service.key, 'external IP', service));
-  return externalIPs.length === all.length ? all : externalIPs;
-}
-
-/**
- * Without cluster IPs: the rules of a large Service for a load-balancer IP stand before those of other Services there.
- * Usually only controllers write them, but whoever may write the status of a Service could take a cluster IP.
- */
-function loadBalancerIPsOfLarge(
-  service: Service,
-  { family, addresses }: Surroundings,
-  refused: RefusedPart[],
-): readonly Address[] {
-  const all = ofFamily(service.loadBalancerIPs, family);
-  const stolen = all.filter((address) => addresses.isClusterIP(address));
-  if (stolen.length === 0) return all;
-  const what = `load-balancer IP ${stolen[0]}${stolen.length > 1 ? ` and ${stolen.length - 1} more` : ''}`;
-  const { key: name, uid } = service;
-  refused.push({ name, what, reason: 'it is the cluster IP of a Service', ...(uid !== undefined && { uid }) });
-  return all.filter((address) => !stolen.includes(address));
 }
 
 /**

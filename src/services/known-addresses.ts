@@ -113,10 +113,6 @@ export class KnownAddresses {
     return isLoopback(address) || this.nodeAddresses.has(address);
   }
 
-  isClusterIP(address: Address): boolean {
-    return this.#clusterIPs.has(address);
-  }
-
   /** The Services to which the API server or a controller gave it. */
   withAssigned(address: Address): Iterable<Service> {
     return this.#assigned.of(address);
@@ -174,53 +170,33 @@ export class KnownAddresses {
    * its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017).
    */
   externalIpRefusal({ address, port }: Endpoint, protocol: ProxiedProtocol, service: ServiceKey): string | undefined {
-    return this.externalIpRefusalOfAny(address, [{ port, protocol }], service)?.reason;
-  }
-
-  /** The same for several ports: the first refusal. Reads what is known of the address once. */
-  externalIpRefusalOfAny(
-    address: Address,
-    ports: readonly { readonly port: number; readonly protocol: ProxiedProtocol }[],
-    service: ServiceKey,
-  ): { readonly port?: number; readonly reason: string } | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
     const isUnlimited = allowedExternalIPs === undefined;
     if (!isUnlimited && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
-      return { reason: 'it is not among the external IPs that are allowed' };
+      return 'it is not among the external IPs that are allowed';
     }
-    if (this.#clusterIPs.has(address)) return { reason: 'it is the cluster IP of a Service' };
+    if (this.#clusterIPs.has(address)) return 'it is the cluster IP of a Service';
     // Without the mark, rules would also take the proxy's own connections to an endpoint of this Service.
     const isForeign = (key: ServiceKey) => key !== service || !isMarking;
-    const taken = this.#endpointPortsAt(address, isForeign);
-    const rival = taken && ports.find(({ port, protocol }) => taken.has(`${port}/${protocol}`));
-    if (rival !== undefined) return { port: rival.port, reason: 'it is an endpoint of a Service' };
-    const server = this.apiServers().find((each) => each.address === address);
-    if (server !== undefined && ports.some(({ port, protocol }) => port === server.port && protocol === 'TCP')) {
-      return { port: server.port, reason: 'it is the API server' };
-    }
+    if (this.#isEndpoint({ address, port }, protocol, isForeign)) return 'it is an endpoint of a Service';
+    const isApiServer = this.apiServers().some((server) => server.address === address && server.port === port);
+    if (isApiServer && protocol === 'TCP') return 'it is the API server';
     const isHere = this.nodeAddresses.has(address);
-    const kubelet = ports.find(({ port, protocol }) => KUBELET_PORTS.has(port) && protocol === 'TCP');
     // What an administrator allows is no other node.
-    if (kubelet !== undefined && (isHere || isUnlimited)) {
-      return { port: kubelet.port, reason: "that port is the kubelet's on every node" };
+    if (KUBELET_PORTS.has(port) && protocol === 'TCP' && (isHere || isUnlimited)) {
+      return "that port is the kubelet's on every node";
     }
     if (!isHere) {
       // Another node may have it, too, and serves the Service there.
       if (this.#isEndpointOfOther(address, service)) {
-        return { reason: 'an endpoint of another Service has this address, and keeps its connections' };
+        return 'an endpoint of another Service has this address, and keeps its connections';
       }
       const isOfPod = podCidrs.some((cidr) => cidrContains(cidr, address));
-      return isOfPod ? { reason: 'it is in the range of pod addresses (--cluster-cidr)' } : undefined;
+      return isOfPod ? 'it is in the range of pod addresses (--cluster-cidr)' : undefined;
     }
-    for (const { port, protocol } of ports) {
-      if (this.#hasNodePort(port, protocol)) {
-        return { port, reason: 'that port of this node is the NodePort of a Service' };
-      }
-      if (isListening?.(address, port, protocol)) {
-        return { port, reason: 'a program on this node listens on that address and port' };
-      }
-    }
-    return undefined;
+    if (this.#hasNodePort(port, protocol)) return 'that port of this node is the NodePort of a Service';
+    const isTaken = isListening?.(address, port, protocol);
+    return isTaken ? 'a program on this node listens on that address and port' : undefined;
   }
 
   /**
@@ -260,19 +236,17 @@ export class KnownAddresses {
     return false;
   }
 
-  /** `port/protocol` of endpoints at this address, ready or not; `undefined` when it is no endpoint. */
-  #endpointPortsAt(address: Address, isMeant: (key: ServiceKey) => boolean): ReadonlySet<string> | undefined {
-    let found: Set<string> | undefined;
+  /** Whether an endpoint of these Services is there, ready or not. */
+  #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
     for (const object of this.#endpoints.of(address)) {
       if (!isMeant(serviceOf(object))) continue;
       for (const { addresses, ports } of groupsOf(object)) {
+        if (!ports.some((each) => each.port === port && each.protocol === protocol)) continue;
         // The one group of a slice has it.
-        if (!('group' in object) && !addresses.some((each) => each.address === address)) continue;
-        found ??= new Set();
-        for (const { port, protocol } of ports) found.add(`${port}/${protocol}`);
+        if ('group' in object || addresses.some((each) => each.address === address)) return true;
       }
     }
-    return found;
+    return false;
   }
 
   #countPorts({ ports, healthCheckNodePort: healthPort }: Service, by: 1 | -1): void {

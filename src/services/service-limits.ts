@@ -1,20 +1,9 @@
-import type { Cidr } from '../model/address.ts';
+import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import { type Service, servicePortName } from '../model/service.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 
-/** The most that one Service gets of each. */
-export const SERVICE_LIMITS = {
-  ports: 4_096,
-  externalIPs: 4_096,
-  loadBalancerIPs: 1_024,
-  sourceRanges: 4_096,
-} as const;
-
-/**
- * Of ports times addresses. Rules are a sum, but the kernel (seen with Linux 6.18) follows every jump when it checks a
- * table of nft for loops, at each change by anybody: 15 ns for each rule of a port behind each address.
- */
-const MAX_JUMPED = 1 << 20;
+/** The most rules that one Service may ask for in one address family (docs/adr/0035). */
+export const MAX_RULES = 2_048;
 
 export interface LimitedService {
   readonly service: Service;
@@ -23,44 +12,45 @@ export interface LimitedService {
 }
 
 /**
- * The part of a Service within {@link SERVICE_LIMITS}, and what is beyond: whoever may write a Service could otherwise
- * use up what all Services share. Of source ranges the first are kept, so fewer clients are accepted, never more.
+ * The part of a Service within {@link MAX_RULES}, and what is beyond: whoever may write a Service could otherwise use
+ * up what all Services share. Each port has a rule for each address, and at load-balancer IPs for each source range as
+ * well. Ports come first, then cluster IPs, load-balancer IPs and external IPs. Of source ranges the first are kept, so
+ * fewer clients are accepted, never more.
  */
-export function withinLimits(service: Service): LimitedService {
-  const { key, uid, ports, externalIPs, loadBalancerIPs, loadBalancerSourceRanges: ranges } = service;
-  const { sourceRanges: maxRanges, ...most } = SERVICE_LIMITS;
-  const behindEach = Math.min(ports.length, most.ports);
-  const addresses = Math.floor(MAX_JUMPED / Math.max(1, behindEach));
-  // Behind a load-balancer IP there are source ranges as well.
-  const max = {
-    ports: most.ports,
-    externalIPs: Math.min(most.externalIPs, addresses),
-    loadBalancerIPs: Math.min(most.loadBalancerIPs, addresses >> 2),
-  };
-  const isWithin =
-    ports.length <= max.ports &&
-    externalIPs.length <= max.externalIPs &&
-    loadBalancerIPs.length <= max.loadBalancerIPs &&
-    (ranges?.length ?? 0) <= maxRanges;
-  if (isWithin) return { service, unserved: [], refused: [] };
+export function withinLimits(service: Service, family: IpFamily): LimitedService {
+  const { key, uid, ports, clusterIPs, externalIPs, loadBalancerIPs, loadBalancerSourceRanges: ranges } = service;
+  const ofEach = clusterIPs.length + externalIPs.length + loadBalancerIPs.length * (1 + (ranges?.length ?? 0));
+  if (ports.length * Math.max(1, ofEach) <= MAX_RULES) return { service, unserved: [], refused: [] };
 
   const ofOwner = uid === undefined ? {} : { uid };
   const refused: RefusedPart[] = [];
-  const first = <T extends string | Cidr>(all: readonly T[], limit: number, kind: string): readonly T[] => {
-    const more = all.length - limit;
+  const isOfFamily = (address: Address) => familyOf(address) === family;
+  const first = <T>(all: readonly T[], most: number, kind: string): readonly T[] => {
+    const more = all.length - most;
     if (more <= 0) return all;
-    const reason = `a Service gets at most ${limit} for ${behindEach} ports; use several Services`;
-    refused.push({ name: key, what: `${more} of its ${all.length} ${kind}`, reason, ...ofOwner });
-    return all.slice(0, limit);
+    const reason = `a Service gets at most ${MAX_RULES} rules, its ports times addresses; use several Services`;
+    refused.push({ name: key, what: `${more} of its ${all.length} ${family} ${kind}`, reason, ...ofOwner });
+    return all.slice(0, most);
   };
-  const beyond = ports[max.ports];
+  const served = ports.slice(0, MAX_RULES);
+  // Rules of each port.
+  const most = Math.floor(MAX_RULES / served.length);
+  const left = Math.max(0, most - clusterIPs.filter(isOfFamily).length);
+  const balanced = loadBalancerIPs.filter(isOfFamily);
+  const rangesHere = ranges?.filter(({ network }) => isOfFamily(network));
+  // One rule drops what comes from none of them.
+  const mostRanges = balanced.length === 0 ? MAX_RULES : Math.max(0, left - 1);
+  const accepted = rangesHere && first(rangesHere, mostRanges, 'load balancer source ranges');
+  const cost = 1 + (accepted?.length ?? 0);
+  const kept = first(balanced, Math.floor(left / cost), 'load-balancer IPs');
+  const beyond = ports[MAX_RULES];
   return {
     service: {
       ...service,
-      ports: ports.slice(0, max.ports),
-      externalIPs: first(externalIPs, max.externalIPs, 'external IPs'),
-      loadBalancerIPs: first(loadBalancerIPs, max.loadBalancerIPs, 'load-balancer IPs'),
-      ...(ranges && { loadBalancerSourceRanges: first(ranges, maxRanges, 'load balancer source ranges') }),
+      ports: served,
+      externalIPs: first(externalIPs.filter(isOfFamily), left - kept.length * cost, 'external IPs'),
+      loadBalancerIPs: kept,
+      ...(accepted && { loadBalancerSourceRanges: accepted }),
     },
     unserved:
       beyond === undefined
@@ -68,8 +58,8 @@ export function withinLimits(service: Service): LimitedService {
         : [
             {
               name: servicePortName(key, beyond.name),
-              ...moreThanOne(ports.length - max.ports),
-              reason: `a Service gets at most ${max.ports} ports; use several Services`,
+              ...moreThanOne(ports.length - MAX_RULES),
+              reason: `a Service gets at most ${MAX_RULES} ports; use several Services`,
               ...ofOwner,
             },
           ],

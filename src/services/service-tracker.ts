@@ -359,10 +359,6 @@ export class ServiceTracker {
   /** Touches those that name an assigned address of this Service. Its external IPs change nothing for others. */
   #touchRivals(service: Service): void {
     for (const address of assignedTo(service)) this.#touchMentions(address);
-    // A large Service goes without a load-balancer IP that is a cluster IP.
-    for (const address of service.clusterIPs) {
-      for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
-    }
   }
 
   /** Touches those that name an address of these endpoints as an external IP. */

@@ -2,14 +2,7 @@ import type { IpFamily } from '../model/address.ts';
 import type { Conntrack, Destination, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import {
-  type ClientSets,
-  clientSets,
-  destinations,
-  isSharedByPorts,
-  type ProxiedProtocol,
-  type ServicePort,
-} from '../model/service-port.ts';
+import { type ClientSets, destinations, type ProxiedProtocol, type ServicePort } from '../model/service-port.ts';
 import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
@@ -47,10 +40,8 @@ export class FlowSync {
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
   /** By destination. `keeps`: entries to a port of current rules are right. */
   readonly #changed = new Map<string, { readonly destination: Destination; readonly keeps: boolean }>();
-  /** Local ports of large Services that rules no longer send to. */
+  /** UDP local ports whose entries {@link release} could not delete. */
   readonly #leftPorts = new Set<number>();
-  /** Of large Services. */
-  readonly #localPorts = new Map<ServicePortName, readonly number[]>();
   /** Of TCP, whose rules were missing. */
   #missed: readonly Destination[] = [];
   /** Local ports that get another owner, for {@link #releasing}. */
@@ -69,21 +60,13 @@ export class FlowSync {
 
   /** The next {@link clear} acts on it. */
   note({ upserted, removed }: PortalDelta): void {
-    for (const name of removed) {
-      this.#replace(name, new Map());
-      this.#replacePorts(name, []);
-    }
-    for (const portal of upserted) {
-      const { name } = portal.servicePort;
-      this.#replace(name, treatmentsOf(portal, this.#options.family));
-      this.#replacePorts(name, targetsOfLarge(portal));
-    }
+    for (const name of removed) this.#replace(name, new Map());
+    for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#options.family));
   }
 
   /** Rules send to another address of the node: every entry is wrong. */
   noteAll(): void {
     this.#changeAll(false);
-    for (const ports of this.#localPorts.values()) for (const port of ports) this.#leftPorts.add(port);
   }
 
   /** The rules of these were missing: what clients have begun meanwhile passed them by, and would go on so. */
@@ -177,13 +160,6 @@ export class FlowSync {
     else this.#treatments.set(name, after);
   }
 
-  #replacePorts(name: ServicePortName, after: readonly number[]): void {
-    for (const port of this.#localPorts.get(name) ?? []) if (!after.includes(port)) this.#leftPorts.add(port);
-    for (const port of after) this.#leftPorts.delete(port);
-    if (after.length === 0) this.#localPorts.delete(name);
-    else this.#localPorts.set(name, after);
-  }
-
   #changeAll(keeps: boolean): void {
     for (const treatments of this.#treatments.values()) {
       for (const { destination } of treatments.values()) this.#change(destination, keeps);
@@ -210,28 +186,15 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
   return treatments;
 }
 
-/** All but the addresses that the ports of a large Service share. */
 function destinationsOf(servicePort: ServicePort, family: IpFamily) {
-  return destinations(servicePort)
-    .filter(({ kind }) => !(servicePort.isLarge && isSharedByPorts(kind)))
-    .map((each): readonly [Destination, typeof each] => {
-      const { address, port } = each;
-      return [address === undefined ? { family, port } : { destination: address, port }, each];
-    });
+  return destinations(servicePort).map((each): readonly [Destination, typeof each] => {
+    const { address, port } = each;
+    return [address === undefined ? { family, port } : { destination: address, port }, each];
+  });
 }
 
 function noPorts() {
   return { TCP: new Set<number>(), UDP: new Set<number>() };
-}
-
-/**
- * Of a large Service, the entries to addresses that its ports share are found by their local ports: its destinations
- * are too many. An entry that is older than the Service stays until its client pauses.
- */
-function targetsOfLarge(portal: Portal): readonly number[] {
-  const { servicePort } = portal;
-  if (!servicePort.isLarge || servicePort.protocol !== 'UDP') return [];
-  return listenersOf(portal, clientSets(servicePort).external);
 }
 
 /** The local ports that clients are sent to, of each of these sets that is not empty. */

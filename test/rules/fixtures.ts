@@ -19,7 +19,7 @@ export function address(text: string): Address {
 }
 
 export type PortalFields = Partial<
-  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local' | 'isLarge'>
+  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local'>
 > & {
   readonly namedEndpoints?: readonly string[];
   readonly closedEndpoints?: readonly string[];
@@ -76,7 +76,6 @@ export function portal(fields: PortalFields): Portal {
     local,
     onlyElsewhere,
     healthCheckNodePort,
-    isLarge,
   } = fields;
   return {
     localPort,
@@ -88,7 +87,6 @@ export function portal(fields: PortalFields): Portal {
       nodePort,
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
-      ...(isLarge && { isLarge }),
       ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
       ...(local && { local }),
       ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),

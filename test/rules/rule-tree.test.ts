@@ -183,6 +183,9 @@ describe('the chain of a bucket', () => {
         assert.ok(isOurs('nat', name), name);
       }
     }
+    for (const name of ['KUBE-USP-SCP-abcdefghijklm-_', 'KUBE-USP-PH-0a600001z', 'KUBE-USP-PC-s']) {
+      assert.ok(isOurs('nat', name), `${name}, of version 0.1.0`);
+    }
     for (const name of [
       'KUBE-USP-PC-',
       'KUBE-USP-PC-0a600g',

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Address } from '../../src/model/address.ts';
 import type { Service, ServiceKey, ServicePortSpec } from '../../src/model/service.ts';
-import { SERVICE_LIMITS } from '../../src/services/service-limits.ts';
+import { destinations, type ServicePort } from '../../src/model/service-port.ts';
+import { MAX_RULES } from '../../src/services/service-limits.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
 import { service as anyService, address as ip } from '../rules/fixtures.ts';
 
@@ -28,110 +30,93 @@ function tracker(options: ServiceTrackerOptions = {}) {
 }
 
 describe('a Service with many ports and addresses', () => {
-  test('is large where its rules would be a product, and only there', () => {
-    const isLarge = (fields: Partial<Service>) => {
-      const { it, put } = tracker();
-      put(fields);
-      const made = new Set(it.takeDelta().upserted.map((port) => port.isLarge ?? false));
-      assert.equal(made.size, 1);
-      return made.has(true);
-    };
-    assert.equal(isLarge({ ports: ports(1_000) }), false, 'one cluster IP');
-    assert.equal(isLarge({ ports: ports(2), externalIPs: addresses(500) }), false);
-    assert.equal(isLarge({ ports: ports(10), externalIPs: addresses(40) }), false);
-    assert.equal(isLarge({ ports: ports(600), externalIPs: addresses(600) }), true);
-    const balanced = { ports: ports(100), loadBalancerIPs: [ip('203.0.113.1')] };
-    assert.equal(isLarge(balanced), false);
-    const ranges = addresses(100).map((network) => ({ network, prefixLength: 32 }));
-    assert.equal(isLarge({ ...balanced, loadBalancerSourceRanges: ranges }), true);
-  });
+  const rangesOf = (networks: readonly Address[]) => networks.map((network) => ({ network, prefixLength: 32 }));
+  /** The rules of these ports: one for each address, and at load-balancer IPs for each source range as well. */
+  const rulesOf = (all: readonly ServicePort[]) =>
+    all.flatMap(destinations).reduce((sum, { sourceRanges = [] }) => sum + 1 + sourceRanges.length, 0);
 
-  test('shares the lists of its addresses, and goes without an external IP that any port must not have', () => {
-    const { it, put, endpointAt } = tracker();
-    endpointAt('198.51.0.7', 44);
-    put({ ports: ports(600), externalIPs: addresses(600) });
-    const { upserted, refused } = it.takeDelta();
-    assert.equal(new Set(upserted.map(({ externalIPs }) => externalIPs)).size, 1);
-    assert.equal(upserted[0]?.externalIPs.length, 599);
-    assert.deepEqual(refused, [
-      { name: 'shop/web', what: 'external IP 198.51.0.7:44', reason: 'it is an endpoint of a Service' },
-    ]);
-  });
-
-  test('does not take a cluster IP as a load-balancer IP, whichever comes first', () => {
-    const cluster = { key: 'kube-system/dns', clusterIPs: [ip('10.96.0.10')] } as const;
-    const thief = {
-      ports: ports(600),
-      loadBalancerIPs: [ip('10.96.0.10'), ip('203.0.113.1')],
-      externalIPs: addresses(9),
-    };
-    for (const order of [
-      [cluster, thief],
-      [thief, cluster],
-    ]) {
-      const { it, put } = tracker();
-      for (const fields of order) {
-        put(fields);
-        it.takeDelta(0);
-      }
-      const all = it.takeDelta().upserted.filter(({ isLarge }) => isLarge);
-      assert.deepEqual(all[0]?.loadBalancerIPs, ['203.0.113.1']);
-    }
+  test('gets so many rules and no more; it is told once, with an event', () => {
     const { it, put } = tracker();
-    put(thief);
-    it.takeDelta();
-    put(cluster);
-    assert.deepEqual(it.takeDelta().upserted.find(({ isLarge }) => isLarge)?.loadBalancerIPs, ['203.0.113.1']);
-  });
-
-  test('gets so much and no more; it is told once, with an event', () => {
-    const { it, put } = tracker();
-    const max = SERVICE_LIMITS;
-    const ranges = addresses(max.sourceRanges + 1).map((network) => ({ network, prefixLength: 32 }));
     const fields = {
       uid: 'a-b-c',
-      ports: ports(max.ports + 3),
+      ports: ports(8),
       externalIPs: addresses(300),
-      loadBalancerIPs: addresses(65, '203.0'),
-      loadBalancerSourceRanges: ranges,
+      loadBalancerIPs: addresses(3, '203.0'),
+      loadBalancerSourceRanges: rangesOf(addresses(100)),
     };
     put(fields);
     const { upserted, refused, unserved } = it.takeDelta();
-    assert.equal(upserted.length, max.ports);
     const [first] = upserted;
     assert.deepEqual(
-      [first?.externalIPs.length, first?.loadBalancerIPs.length, first?.loadBalancerSourceRanges?.length],
-      [256, 64, max.sourceRanges],
+      [first?.clusterIPs.length, first?.loadBalancerIPs, first?.externalIPs.length],
+      [1, addresses(2, '203.0'), MAX_RULES / 8 - 1 - 2 * 101],
     );
-    assert.deepEqual(
-      refused.map(({ name, what, uid }) => `${name}: ${what} (${uid})`),
-      [
-        'shop/web: 44 of its 300 external IPs (a-b-c)',
-        'shop/web: 1 of its 65 load-balancer IPs (a-b-c)',
-        'shop/web: 1 of its 4097 load balancer source ranges (a-b-c)',
-      ],
-    );
-    assert.deepEqual(unserved, [
+    assert.equal(rulesOf(upserted), MAX_RULES);
+    assert.deepEqual(refused, [
       {
-        name: 'shop/web:p4096',
-        more: 2,
-        reason: 'a Service gets at most 4096 ports; use several Services',
+        name: 'shop/web',
+        what: '1 of its 3 IPv4 load-balancer IPs',
+        reason: 'a Service gets at most 2048 rules, its ports times addresses; use several Services',
+        uid: 'a-b-c',
+      },
+      {
+        name: 'shop/web',
+        what: '247 of its 300 IPv4 external IPs',
+        reason: 'a Service gets at most 2048 rules, its ports times addresses; use several Services',
         uid: 'a-b-c',
       },
     ]);
+    assert.deepEqual(unserved, []);
     put({ ...fields, affinity: { type: 'ClientIP', timeoutSeconds: 9 } });
     const again = it.takeDelta();
-    assert.deepEqual([again.upserted.length, again.refused, again.unserved], [max.ports, [], []]);
+    assert.deepEqual([again.upserted.length, again.refused, again.unserved], [8, [], []]);
   });
-});
 
-test('a Service of few ports gets more addresses', () => {
-  const { it, put } = tracker();
-  put({ ports: ports(1_000), externalIPs: addresses(1_050) });
-  assert.deepEqual(
-    it.takeDelta().refused.map(({ what, reason }) => `${what}: ${reason}`),
-    ['2 of its 1050 external IPs: a Service gets at most 1048 for 1000 ports; use several Services'],
-  );
+  test('keeps its first ports and their cluster IPs before all other addresses', () => {
+    const { it, put } = tracker();
+    const others = { externalIPs: addresses(2), loadBalancerIPs: addresses(1, '203.0') };
+    put({ uid: 'a-b-c', ports: ports(MAX_RULES + 3), ...others });
+    const { upserted, refused, unserved } = it.takeDelta();
+    assert.deepEqual([upserted.length, rulesOf(upserted)], [MAX_RULES, MAX_RULES]);
+    assert.deepEqual(
+      refused.map(({ what }) => what),
+      ['1 of its 1 IPv4 load-balancer IPs', '2 of its 2 IPv4 external IPs'],
+    );
+    const reason = 'a Service gets at most 2048 ports; use several Services';
+    assert.deepEqual(unserved, [{ name: 'shop/web:p2048', more: 2, reason, uid: 'a-b-c' }]);
+  });
+
+  test('accepts the first of its source ranges, so fewer clients and never more', () => {
+    const { it, put } = tracker();
+    const ranges = rangesOf(addresses(MAX_RULES));
+    put({ loadBalancerIPs: addresses(1, '203.0'), loadBalancerSourceRanges: ranges });
+    const { upserted, refused } = it.takeDelta();
+    assert.deepEqual(upserted[0]?.loadBalancerSourceRanges, ranges.slice(0, MAX_RULES - 2));
+    assert.equal(rulesOf(upserted), MAX_RULES);
+    assert.deepEqual(
+      refused.map(({ what }) => what),
+      [`2 of its ${MAX_RULES} IPv4 load balancer source ranges`],
+    );
+  });
+
+  test('gets as much in each address family, and is told of each what is beyond', () => {
+    const six = (count: number) => Array.from({ length: count }, (_, i) => ip(`2001:db8::${i.toString(16)}`));
+    const both = { ports: ports(1_024), clusterIPs: [ip('10.96.0.1'), ip('fd00::1')] };
+    for (const [family, count] of [
+      ['IPv4', 1],
+      ['IPv6', 3],
+    ] as const) {
+      const it = new ServiceTracker(family, { servedFamilies: () => ['IPv4', 'IPv6'] });
+      const value = anyService({ ...both, externalIPs: [...addresses(1), ...six(3)] });
+      it.apply([{ kind: 'Service', key: value.key, value }]);
+      const { upserted, refused } = it.takeDelta();
+      assert.equal(rulesOf(upserted), MAX_RULES);
+      assert.deepEqual(
+        refused.map(({ what }) => what),
+        count === 1 ? [] : ['2 of its 3 IPv6 external IPs'],
+      );
+    }
+  });
 });
 
 test('five thousand SCTP ports are one report', () => {
@@ -141,8 +126,8 @@ test('five thousand SCTP ports are one report', () => {
   assert.deepEqual(
     unserved.map(({ name, more, reason }) => [name, more, reason]),
     [
-      ['shop/web:p4096', 903, 'a Service gets at most 4096 ports; use several Services'],
-      ['shop/web:p0', 4_095, 'SCTP is not supported in user space'],
+      ['shop/web:p2048', 2_951, 'a Service gets at most 2048 ports; use several Services'],
+      ['shop/web:p0', 2_047, 'SCTP is not supported in user space'],
     ],
   );
 });

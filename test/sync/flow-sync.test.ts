@@ -181,26 +181,6 @@ test('when the address of the node changes, the entries of every destination are
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('of a large Service, the entries to shared addresses go by the local port that they were sent to', async () => {
-  const large = { isLarge: true, externalIPs: [OTHER] } as const;
-  const h = await noted(portal(4000, large));
-  assert.deepEqual(h.left, []);
-  h.note([portal(4001, large)]);
-  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
-  assert.deepEqual(h.left.splice(0), ['4000/UDP']);
-  h.state.fault = new Error('not now');
-  h.note([portal(4001, { ...large, endpoints: [] })]);
-  await h.cleared();
-  h.state.fault = undefined;
-  h.left.length = 0;
-  await h.cleared();
-  assert.deepEqual(h.left.splice(0), ['4001/UDP'], 'until it succeeds');
-  h.note([portal(4001, large)]);
-  h.note([], ['kube-system/dns:dns']);
-  await h.cleared();
-  assert.deepEqual(h.left, ['4001/UDP']);
-});
-
 test('local ports that get other owners are released together, and UDP again when that fails', async () => {
   const h = harness();
   const walks = async () => {

@@ -9,10 +9,12 @@ import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import type { Iptables } from '../../../src/model/iptables.ts';
 import { parseDump } from '../../../src/rules/dump.ts';
 import { PortHistory } from '../../../src/rules/port-history.ts';
+import type { Portal, PortalDelta } from '../../../src/rules/portal.ts';
+import { MAX_RULES } from '../../../src/services/service-limits.ts';
 import { RuleSync } from '../../../src/sync/rule-sync.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { address, nodeFacts, portal } from '../../rules/fixtures.ts';
+import { address, nodeFacts, type PortalFields, portal } from '../../rules/fixtures.ts';
 
 const SERVICES = 10_000;
 
@@ -25,6 +27,28 @@ const PORTALS = Array.from({ length: SERVICES }, (_, i) =>
     localPort: 32_768 + i,
   }),
 );
+
+const many = <T>(count: number, make: (index: number) => T) => Array.from({ length: count }, (_, i) => make(i));
+
+/** Services with as many rules as one may have. */
+const LARGEST: Readonly<Record<string, readonly Portal[]>> = {
+  ports: many(MAX_RULES, (i) => ofLargest(i, { clusterIPs: ['10.97.1.1'] })),
+  'ports with NodePorts': many(MAX_RULES, (i) =>
+    ofLargest(i, { clusterIPs: ['10.97.1.1'], nodePort: 60_000 - i, protocol: 'UDP' }),
+  ),
+  'external IPs': [ofLargest(0, { externalIPs: many(MAX_RULES, (i) => `198.18.${i >> 8}.${i & 255}`) })],
+  'ports and external IPs': many(32, (i) => ofLargest(i, { externalIPs: many(64, (j) => `198.18.7.${j}`) })),
+  'source ranges': [
+    ofLargest(0, {
+      loadBalancerIPs: ['198.18.9.9'],
+      loadBalancerSourceRanges: many(MAX_RULES - 1, (i) => `100.64.${i >> 8}.${i & 255}/32`),
+    }),
+  ],
+};
+
+function ofLargest(index: number, fields: Omit<PortalFields, 'name'>): Portal {
+  return portal({ name: `tenant/largest:p${index}`, port: 1 + index, localPort: 43_000 + index, ...fields });
+}
 
 let temporary: string;
 
@@ -116,6 +140,24 @@ for (const flavour of ['nft', 'legacy'] as const) {
       restored.length = 0;
       await rules.sync({ verify: true });
       assert.deepEqual(restored, [], 'the changes were all there was to do');
+    });
+
+    test('wait for a Service with all the rules that it may have, in one transaction of each table', async (t) => {
+      const timed = async (what: string, delta: PortalDelta) => {
+        restored.length = 0;
+        rules.apply(delta);
+        const begun = performance.now();
+        await rules.sync({ verify: false });
+        const took = Math.round(performance.now() - begun);
+        const lines = restored.reduce((sum, text) => sum + text.split('\n').length, 0);
+        t.diagnostic(`${flavour}, ${what}: ${took} ms, ${restored.length} transactions of ${lines} lines`);
+        assert.ok(restored.length <= 2 && lines < 6 * MAX_RULES, what);
+      };
+      const other = portal({ name: 'late/service', clusterIPs: ['10.97.1.2'], localPort: 60_000 });
+      for (const [what, portals] of Object.entries({ 'an ordinary Service': [other], ...LARGEST })) {
+        await timed(`${what} come`, { upserted: portals, removed: [] });
+        await timed(`${what} go`, { upserted: [], removed: portals.map(({ servicePort }) => servicePort.name) });
+      }
     });
 
     test('are all removed with their chains', async () => {

@@ -22,7 +22,7 @@ import {
   isReady,
   usable,
 } from './categorize-endpoints.ts';
-import type { KnownAddresses, PortOfNode } from './known-addresses.ts';
+import type { EndpointPorts, KnownAddresses, PortOfNode } from './known-addresses.ts';
 import { moreThanOne, withinLimits } from './service-limits.ts';
 
 /** What Service ports depend on beside their Service and endpoints. */
@@ -79,11 +79,12 @@ function derivePorts(
   /** With a ready endpoint on this node. */
   const healthy = new Set<Address>();
   let awaitsPort = false;
+  const read: EndpointPorts = new Map();
   for (const spec of service.ports) {
     if (!isProxied(spec)) continue;
     const { protocol, port } = spec;
     const name = servicePortName(service.key, spec.name);
-    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused });
+    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, read });
     const { known, candidates, externalIPs, categorized } = choice;
     const { nodePort, clusterIPs, refusedHere } = portsOfNode(service, spec, known, surroundings);
     refused.push(...refusedHere);
@@ -179,10 +180,13 @@ interface Choice {
   readonly surroundings: Surroundings;
   /** Gets what is left out. */
   readonly refused?: RefusedPart[];
+  /** Shared by the ports of the Service: external IPs may have many endpoints. */
+  readonly read?: EndpointPorts;
 }
 
 /** `candidates`: the known endpoints that listeners may use. */
-function chooseEndpoints({ service, spec, groups, surroundings, refused = [] }: Choice) {
+function chooseEndpoints(choice: Choice) {
+  const { service, spec, groups, surroundings, refused = [] } = choice;
   const { protocol, nodePort } = spec;
   const { family, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
@@ -192,7 +196,7 @@ function chooseEndpoints({ service, spec, groups, surroundings, refused = [] }: 
   const candidates = known.filter((each) => refusals.accepts(each.endpoint, refusalOf(each, protocol, surroundings)));
   refused.push(...refusals.parts(name, 'endpoint', service));
 
-  const externalIPs = externalIPsOf(service, spec, known, surroundings, refused);
+  const externalIPs = externalIPsOf(choice, known);
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const policy = {
     internal: service.internalTrafficPolicy ?? 'Cluster',
@@ -214,20 +218,15 @@ function intrusionOf({ endpoint, state }: Candidate, { addresses }: Surroundings
 const OWN_ENDPOINT = 'it is an endpoint of the Service on this node, which keeps its clients';
 
 /** The external IPs that may have rules for this port. */
-function externalIPsOf(
-  service: Service,
-  spec: ProxiedPortSpec,
-  known: readonly Candidate[],
-  surroundings: Surroundings,
-  refused: RefusedPart[],
-): readonly Address[] {
+function externalIPsOf(choice: Choice, known: readonly Candidate[]): readonly Address[] {
+  const { service, spec, surroundings, refused = [], read } = choice;
   const { protocol, port } = spec;
   const { family, addresses } = surroundings;
   const ownEndpoints = new Set(endpointsNamedBy(port, known, surroundings).map(({ endpoint }) => endpoint.address));
   const stolen = new Refusals();
   const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
     const reason =
-      addresses.externalIpRefusal({ address, port }, protocol, service.key) ??
+      addresses.externalIpRefusal({ address, port }, protocol, service.key, read) ??
       (ownEndpoints.has(address) ? OWN_ENDPOINT : undefined);
     return stolen.accepts({ address, port }, reason);
   });

@@ -39,6 +39,9 @@ export type PortOfNode = Pick<Destination, 'address' | 'port'>;
 /** An object that names an address as an endpoint or as an external IP. */
 export type Mention = Service | Endpoints | EndpointSlice;
 
+/** `port/protocol` of endpoints, by address. */
+export type EndpointPorts = Map<Address, ReadonlySet<string>>;
+
 /** No Pod listens there on any node. */
 const KUBELET_PORTS: ReadonlySet<number> = new Set([10_248, 10_250, 10_255]);
 
@@ -167,9 +170,15 @@ export class KnownAddresses {
 
   /**
    * Why this external IP and port must have no rules; `undefined` when they may. Anyone who may write a Service chooses
-   * its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017).
+   * its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017). `read`: what
+   * earlier calls for the same Service have read of endpoints, as long as nothing changes.
    */
-  externalIpRefusal({ address, port }: Endpoint, protocol: ProxiedProtocol, service: ServiceKey): string | undefined {
+  externalIpRefusal(
+    { address, port }: Endpoint,
+    protocol: ProxiedProtocol,
+    service: ServiceKey,
+    read: EndpointPorts = new Map(),
+  ): string | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
     const isUnlimited = allowedExternalIPs === undefined;
     if (!isUnlimited && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
@@ -178,7 +187,9 @@ export class KnownAddresses {
     if (this.#clusterIPs.has(address)) return 'it is the cluster IP of a Service';
     // Without the mark, rules would also take the proxy's own connections to an endpoint of this Service.
     const isForeign = (key: ServiceKey) => key !== service || !isMarking;
-    if (this.#isEndpoint({ address, port }, protocol, isForeign)) return 'it is an endpoint of a Service';
+    const taken = read.get(address) ?? this.#endpointPortsAt(address, isForeign);
+    read.set(address, taken);
+    if (taken.has(`${port}/${protocol}`)) return 'it is an endpoint of a Service';
     const isApiServer = this.apiServers().some((server) => server.address === address && server.port === port);
     if (isApiServer && protocol === 'TCP') return 'it is the API server';
     const isHere = this.nodeAddresses.has(address);
@@ -236,17 +247,18 @@ export class KnownAddresses {
     return false;
   }
 
-  /** Whether an endpoint of these Services is there, ready or not. */
-  #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
+  /** `port/protocol` of endpoints at this address, ready or not. */
+  #endpointPortsAt(address: Address, isMeant: (key: ServiceKey) => boolean): ReadonlySet<string> {
+    const found = new Set<string>();
     for (const object of this.#endpoints.of(address)) {
       if (!isMeant(serviceOf(object))) continue;
       for (const { addresses, ports } of groupsOf(object)) {
-        if (!ports.some((each) => each.port === port && each.protocol === protocol)) continue;
         // The one group of a slice has it.
-        if ('group' in object || addresses.some((each) => each.address === address)) return true;
+        if (!('group' in object) && !addresses.some((each) => each.address === address)) continue;
+        for (const { port, protocol } of ports) found.add(`${port}/${protocol}`);
       }
     }
-    return false;
+    return found;
   }
 
   #countPorts({ ports, healthCheckNodePort: healthPort }: Service, by: 1 | -1): void {

@@ -119,6 +119,26 @@ describe('a Service with many ports and addresses', () => {
   });
 });
 
+test('the endpoints at an external IP are read once for all ports of a Service', () => {
+  const { it, put } = tracker();
+  let reads = 0;
+  const group = {
+    addresses: [{ address: ip('198.51.0.7'), ready: true, serving: true, terminating: false }],
+    get ports() {
+      reads++;
+      return [{ name: '', protocol: 'TCP' as const, port: 44 }];
+    },
+  };
+  it.apply([{ kind: 'EndpointSlice', key: 'shop/db', value: { key: 'shop/db', service: 'shop/db', group } }]);
+  reads = 0;
+  put({ ports: ports(500), externalIPs: [ip('198.51.0.7')] });
+  assert.deepEqual(
+    it.takeDelta().refused.filter(({ reason }) => reason === 'it is an endpoint of a Service').length,
+    1,
+  );
+  assert.equal(reads, 1);
+});
+
 test('five thousand SCTP ports are one report', () => {
   const { it, put } = tracker();
   put({ ports: ports(5_000, 'SCTP') });

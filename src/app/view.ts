@@ -65,6 +65,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
         carried: (name) => listeners.carried(name),
         whyEmpty: (name) => tracker.noEndpoints(name, 'own', { isBrief: true })?.message,
         conflictsOf: (name) => rules.conflictsOf(name),
+        refusedOf: (name) => tracker.refusedOf(name),
       })),
     dataPlane,
     sampler,

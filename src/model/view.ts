@@ -104,7 +104,7 @@ export interface Rates {
 }
 
 /**
- * `degraded`: another Service has an address that it claims, an operator has drained endpoints, or dials failed or
+ * `degraded`: it goes without something that it asks for, an operator has drained endpoints, or dials failed or
  * clients were refused or had to wait during the last minute. `down`: each endpoint that gets new connections is
  * failing or ejected, until one answers. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no
  * listener yet.

@@ -10,6 +10,7 @@ import {
   type SetWeight,
 } from '../model/endpoint.ts';
 import {
+  partsOf,
   type Service,
   type ServiceKey,
   type ServicePortName,
@@ -56,6 +57,7 @@ interface Entry {
   /** As of the last delta. */
   served: readonly ServicePort[];
   healthCheck: HealthCheck | undefined;
+  refused: readonly RefusedPart[];
   reported: ReadonlySet<string>;
 }
 
@@ -65,6 +67,7 @@ const EMPTY: Readonly<Entry> = {
   slices: [],
   served: [],
   healthCheck: undefined,
+  refused: [],
   reported: new Set(),
 };
 /** Of one Service between two deltas, which are days apart while iptables is missing. The first waited longest. */
@@ -212,6 +215,14 @@ export class ServiceTracker {
     const isMeant = (to: Destination) =>
       to.port === port && (to.address === undefined ? isHere : to.address === address);
     return this.#servedWhere((each) => each.protocol === protocol && destinations(each).some(isMeant));
+  }
+
+  /** What this Service port goes without, as of the last delta. */
+  refusedOf(name: ServicePortName): readonly RefusedPart[] {
+    const { namespace, service } = partsOf(name);
+    const key: ServiceKey = `${namespace}/${service}`;
+    const { refused = [] } = this.#entries.get(key) ?? {};
+    return refused.length === 0 ? refused : refused.filter((part) => part.name === name || part.name === key);
   }
 
   /** Service ports with this address, whatever their port and protocol. */
@@ -433,6 +444,7 @@ function update(entry: Entry, derived: Derived, delta: Delta): void {
     if (!derived.ports.has(name)) delta.removed.push(name);
   }
 
+  entry.refused = derived.refused;
   if (derived.unserved.length + derived.refused.length + entry.reported.size === 0) return;
   const reported = new Set<string>();
   const isNew = (part: UnservedPort | RefusedPart) => {

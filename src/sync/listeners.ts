@@ -406,8 +406,9 @@ export class Listeners {
       }
     }
     throw new NoLocalPort(
-      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other ` +
-        'programs, and the rest are in use by other Service ports; widen --proxy-port-range',
+      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other programs, ` +
+        `${ports.reserved} are reserved for them (net.ipv4.ip_local_reserved_ports), and the rest are in use by other ` +
+        'Service ports; widen --proxy-port-range, or reserve fewer and restart',
     );
   }
 

@@ -84,6 +84,12 @@ export class PortAllocator {
     return last - first + 1;
   }
 
+  /** How many of them are reserved for other programs. */
+  get reserved(): number {
+    const { range, reserved } = this.#options;
+    return [...reserved].filter((port) => isWithin(port, range)).length;
+  }
+
   /** Ports that a previous run left in the kernel. Call it before {@link take}. */
   remember(ports: readonly InstalledPort[]): void {
     const { history, clock } = this.#options;

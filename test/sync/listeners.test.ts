@@ -361,7 +361,10 @@ describe('listeners', () => {
     await h.listeners.settled();
     assert.equal(h.log.of('error').length, 2);
     const failure = () => h.listeners.carried('shop/web')?.listeners[0]?.failure;
-    assert.match(failure() ?? '', /^no local port is free: of the 1 there are, 1 were tried /);
+    assert.match(
+      failure() ?? '',
+      /^no local port is free: of the 1 there are, 1 were tried and are in use by other programs, 0 are reserved for them /,
+    );
     h.dataPlane.taken.clear();
     h.clock.advance(1_999);
     await h.listeners.settled();

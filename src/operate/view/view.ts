@@ -8,6 +8,7 @@ import {
   clientSets,
   type EndpointSet,
   type EndpointSetName,
+  type RefusedPart,
   type ServicePort,
   verdictOf,
   whyNotOpen,
@@ -45,6 +46,8 @@ interface CarriedPorts {
   whyEmpty(name: ServicePortName): string | undefined;
   /** What it claims and another Service port has. */
   conflictsOf(name: ServicePortName): readonly PortalConflict[];
+  /** What it goes without for another reason. */
+  refusedOf(name: ServicePortName): readonly Pick<RefusedPart, 'what' | 'reason'>[];
 }
 
 export interface ViewSources {
@@ -164,7 +167,10 @@ export class RunningView implements View {
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
-        conflict: conflicts[0],
+        missing: [
+          ...conflicts.map(({ what, holder }) => `${what}, which ${holder} has`),
+          ...(pipeline?.refusedOf(name) ?? []).map(({ what, reason }) => `${what}: ${reason}`),
+        ],
       }),
       counters,
       listeners,
@@ -254,11 +260,12 @@ interface Facts {
   readonly ejected: number;
   readonly isDrained: boolean;
   readonly whyEmpty: () => string | undefined;
-  readonly conflict: PortalConflict | undefined;
+  /** What it goes without, and why. */
+  readonly missing: readonly string[];
 }
 
 function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
-  const { isDown, notOpen, trouble, ejected, isDrained, whyEmpty, conflict } = facts;
+  const { isDown, notOpen, trouble, ejected, isDrained, whyEmpty, missing } = facts;
   if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
   const verdict = verdictOf(own);
   if (verdict === 'drop') {
@@ -268,9 +275,7 @@ function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'r
     return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
   }
   if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
-  if (conflict !== undefined) {
-    return { state: 'degraded', reason: `it goes without ${conflict.what}, which ${conflict.holder} has` };
-  }
+  if (missing.length > 0) return { state: 'degraded', reason: `it goes without ${missing.join('; and without ')}` };
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
   if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };

@@ -68,7 +68,8 @@ describe(`ports of the node itself, with iptables-${FLAVOUR}`, () => {
       `test/own cluster IP ${NODE_ADDRESS}:${SSH}: ${program}`,
       `test/ssh NodePort ${SSH}/TCP: ${program}`,
     ]);
-    assert.deepEqual(await listed('ssh'), [{ nodePort: 0, clusterIPs: [served.clusterIP], reason: undefined }]);
+    const reason = `it goes without NodePort ${SSH}/TCP: ${program}`;
+    assert.deepEqual(await listed('ssh'), [{ nodePort: 0, clusterIPs: [served.clusterIP], reason }]);
 
     environment.manifests.remove('own.yaml');
     await node.call('unlisten', { port: SSH });

@@ -33,6 +33,7 @@ function setUp() {
   const unsampled = new Set<ListenerId>();
   const reasons = new Map<ServicePortName, string>();
   const conflicts: PortalConflict[] = [];
+  const refused: { what: string; reason: string }[] = [];
   const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
@@ -41,6 +42,7 @@ function setUp() {
         carried: (name: ServicePortName) => carried[family].get(name),
         whyEmpty: (name: ServicePortName) => reasons.get(name),
         conflictsOf: (name: ServicePortName) => conflicts.filter(({ owner }) => owner === name),
+        refusedOf: () => refused,
       })),
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
     sampler: {
@@ -85,7 +87,7 @@ function setUp() {
     }
   };
   const views = (filter = {}) => [...view.services(filter)];
-  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons, conflicts };
+  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons, conflicts, refused };
 }
 
 test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
@@ -276,7 +278,17 @@ test('states', async (t) => {
     }
     const [view] = views();
     assert.deepEqual([view?.clusterIPs, view?.externalIPs, view?.nodePort], [['10.96.0.2'], ['192.0.2.1'], 0]);
-    assert.deepEqual([view?.state, view?.reason], ['degraded', 'it goes without 10.96.0.1:80/TCP, which z/z has']);
+    assert.equal(view?.state, 'degraded');
+    assert.match(view?.reason ?? '', /^it goes without 10\.96\.0\.1:80\/TCP, which z\/z has; and without 192/);
+    assert.match(view?.reason ?? '', /; and without NodePort 30080\/TCP, which z\/z has$/);
+  });
+  await t.test('goes without a port that a program has', () => {
+    const { carry, views, refused } = setUp();
+    carry(servicePort('a/b'));
+    refused.push({ what: 'NodePort 22/TCP', reason: 'a program on this node listens on that port' });
+    const [view] = views();
+    assert.equal(view?.state, 'degraded');
+    assert.equal(view?.reason, 'it goes without NodePort 22/TCP: a program on this node listens on that port');
   });
   await t.test('has no listener yet', () => {
     const { carry, views } = setUp();

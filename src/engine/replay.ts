@@ -1,6 +1,6 @@
 import type { Member } from '../services/member.ts';
 import type { Pick } from '../services/picker.ts';
-import type { KeepingPort, KeptBytes } from './kept-bytes.ts';
+import type { Resource, Share } from './core/shares.ts';
 
 /** The objects around a datagram; without it, empty datagrams would cost nothing. */
 const OVERHEAD_BYTES = 512;
@@ -23,7 +23,9 @@ const ROUND_TRIP_MS = 100;
 /** Endpoints that are asked in turn. Each further one multiplies what one forged datagram costs. */
 const MAX_ASKED = 8;
 
-interface ReplayingPort extends KeepingPort {
+interface ReplayingPort {
+  readonly thread: { readonly shares: { readonly datagramBytes: Resource } };
+  readonly share: Share;
   /** See `Backends.udpReplayMs`. */
   readonly udpReplayMs: number | undefined;
 }
@@ -49,7 +51,7 @@ export abstract class Replay<Flow extends AskedFlow> {
   hasRetired = false;
   /** An endpoint has stayed silent: its answer may only be late. */
   mayBeAnswered = false;
-  readonly #kept: KeptBytes;
+  readonly #held: Resource;
   readonly #port: ReplayingPort;
   /** In the order in which they came. Nobody may change their bytes. */
   #datagrams: Kept[] = [];
@@ -64,8 +66,8 @@ export abstract class Replay<Flow extends AskedFlow> {
   #flow: Flow | undefined;
   #asked = 0;
 
-  constructor(kept: KeptBytes, port: ReplayingPort) {
-    this.#kept = kept;
+  constructor(port: ReplayingPort) {
+    this.#held = port.thread.shares.datagramBytes;
     this.#port = port;
   }
 
@@ -122,7 +124,7 @@ export abstract class Replay<Flow extends AskedFlow> {
     const datagrams = this.#datagrams.map(({ datagram }) => datagram);
     this.stopWaiting();
     this.#flow = undefined;
-    this.#kept.give(this.#port, this.#bytes);
+    this.#held.give(this.#bytes, this.#port.share);
     this.#bytes = 0;
     this.#datagrams = [];
     return datagrams;
@@ -208,7 +210,7 @@ export abstract class Replay<Flow extends AskedFlow> {
   /** Makes room for a datagram of this length, before it is copied. False at a limit. */
   protected tryReserve(length: number): boolean {
     const bytes = length + OVERHEAD_BYTES;
-    if (!this.#kept.tryTake(this.#port, bytes)) return false;
+    if (!this.#held.tryTake(bytes, this.#port.share)) return false;
     this.#bytes += bytes;
     return true;
   }
@@ -223,7 +225,7 @@ export abstract class Replay<Flow extends AskedFlow> {
     for (const { datagram } of this.#datagrams.splice(0, count)) {
       const bytes = datagram.length + OVERHEAD_BYTES;
       this.#bytes -= bytes;
-      this.#kept.give(this.#port, bytes);
+      this.#held.give(bytes, this.#port.share);
     }
   }
 
@@ -265,7 +267,7 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#isOver = true;
     this.stopWaiting();
     this.#flow = undefined;
-    this.#kept.give(this.#port, this.#bytes);
+    this.#held.give(this.#bytes, this.#port.share);
     this.#bytes = 0;
     this.#datagrams = [];
   }

@@ -18,11 +18,10 @@ import type { PoolChange } from '../../services/pool.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
-import { DESCRIPTORS_OF } from '../descriptor-share.ts';
 import { FAILURE_COUNTER } from '../errors.ts';
 import { Hedges } from '../hedges.ts';
-import type { Holding } from '../holdings.ts';
 import type { Session } from './session.ts';
+import { DESCRIPTORS_OF, type Share, type Shares } from './shares.ts';
 import { add, COUNTER, type Target } from './target.ts';
 
 /**
@@ -51,8 +50,7 @@ export interface Thread {
   readonly nowMs: number;
   readonly maglevTables: MaglevTables;
   readonly affinityMemory: AffinityMemory;
-  /** Descriptors of connections and flows that are open. */
-  readonly descriptors: { add(amount: number): void };
+  readonly shares: Shares;
   readonly connectionLog: {
     readonly isWanted: boolean;
     add(entry: ConnectionEntry): void;
@@ -79,8 +77,6 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   proxyProtocol: ProxyProtocol | undefined;
   /** See {@link Backends.udpReplayMs}. */
   udpReplayMs: number | undefined;
-  /** Bytes of datagrams that nobody has answered yet. */
-  keptBytes = 0;
   #keptAddresses: KeptAddresses | undefined;
   #hasAffinity = false;
   #shownEjected = 0;
@@ -107,8 +103,8 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
 
   abstract readonly thread: Thread;
   abstract readonly counters: Float64Array;
-  /** What its namespace holds of the process's descriptors. */
-  abstract readonly holding: Holding;
+  /** Its namespace's. */
+  abstract readonly share: Share;
 
   /** `index`: where the endpoint is in the lists of the update. */
   protected abstract createTarget(endpoint: Endpoint, name: string, index: number): Each;
@@ -185,9 +181,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   /** Connections and flows that are open, and with them their descriptors. */
   countActive(amount: number, target?: Target): void {
     this.count('active', target, amount);
-    const descriptors = amount * DESCRIPTORS_OF[this.protocol];
-    this.holding.add(descriptors);
-    this.thread.descriptors.add(descriptors);
+    this.thread.shares.descriptors.take(amount * DESCRIPTORS_OF[this.protocol], this.share);
   }
 
   /**

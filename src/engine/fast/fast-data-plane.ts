@@ -22,9 +22,8 @@ import { selfCheck } from '../../sys/self-check.ts';
 import { must } from '../../sys/sys-error.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
-import { planDescriptors } from '../descriptor-share.ts';
+import { createShares, ShareMemory, type Shares } from '../core/shares.ts';
 import { listenError } from '../errors.ts';
-import { Holdings } from '../holdings.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, openMoreSockets, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
@@ -35,7 +34,6 @@ import {
   type NumberedEvent,
   type PortId,
   type Spread,
-  STATUS,
   STATUS_WORDS,
 } from './worker/protocol.ts';
 import { SPARE_LOOK_MS } from './worker/spreading.ts';
@@ -73,8 +71,8 @@ interface OpenPort {
   /** Its home, which picks. */
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
-  /** Of its namespace. */
-  readonly holding: SharedArrayBuffer;
+  /** By its namespace. */
+  readonly taken: SharedArrayBuffer;
   /** Empty until the home is busy. */
   shares: readonly Share[];
   /** Further sockets of a UDP port, from when it was shared: the kernel spreads its clients over all of them. */
@@ -85,7 +83,7 @@ interface OpenPort {
   isOpen: boolean;
 }
 
-function openCommand({ id, spec, socket, counters, holding, shares, moreFds }: OpenPort, backends: CountedBackends) {
+function openCommand({ id, spec, socket, counters, taken, shares, moreFds }: OpenPort, backends: CountedBackends) {
   const { protocol } = spec;
   return {
     kind: 'open',
@@ -96,14 +94,14 @@ function openCommand({ id, spec, socket, counters, holding, shares, moreFds }: O
     moreFds: shares.length === 0 ? moreFds : [],
     backends,
     counters: counters.shared,
-    holding,
+    taken,
   } as const;
 }
 
-function shareCommand({ id, spec, worker, holding }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
+function shareCommand({ id, spec, worker, taken }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
   const { name, protocol } = spec;
   const home = worker.index;
-  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, holding, home, fds } as const;
+  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, taken, home, fds } as const;
 }
 
 function carriersCommand({ id, shares }: OpenPort) {
@@ -172,9 +170,8 @@ class FastDataPlane implements DataPlane {
   readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
   readonly #wakeFds: readonly number[];
-  /** The main thread's row. */
-  readonly #status: Int32Array;
-  readonly #holdings: Holdings;
+  readonly #shareMemory: ShareMemory;
+  readonly #descriptors: Shares['descriptors'];
   readonly #congestionControl: string | undefined;
   #clientFacts: ClientFacts | undefined;
   #connectionLog: ConnectionLogSink | undefined;
@@ -187,17 +184,18 @@ class FastDataPlane implements DataPlane {
     this.#spread = spread;
     this.#congestionControl = options.congestionControl;
     const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
+    this.#shareMemory = new ShareMemory(workers + 1);
     const shared = {
       options,
       spread,
       wakeFds: Array.from({ length: workers }, () => must('eventfd', eventfd())),
-      descriptors: planDescriptors(given ?? limit),
+      taken: this.#shareMemory.all,
+      descriptorLimit: given ?? limit,
       owners: new SharedArrayBuffer(limit),
-      status: new SharedArrayBuffer((workers + 1) * STATUS_WORDS * 4),
+      status: new SharedArrayBuffer(workers * STATUS_WORDS * 4),
     };
     this.#wakeFds = shared.wakeFds;
-    this.#status = new Int32Array(shared.status, workers * STATUS_WORDS * 4);
-    this.#holdings = new Holdings(workers);
+    this.#descriptors = createShares({ ...shared, row: workers }).descriptors;
     const idleCores = new IdleCores();
     this.#workers = Array.from({ length: workers }, (_, index) => {
       const worker: WorkerThread = new WorkerThread({
@@ -210,7 +208,7 @@ class FastDataPlane implements DataPlane {
         onBusy: (port) => this.#onBusy(port),
         idleCores: () => idleCores.at(clock.now(), SPARE_LOOK_MS),
         onGone: () => Promise.all(this.#others(worker).map((each) => each.ask({ kind: 'unlink', worker: index }))),
-        onReclaimed: () => this.#holdings.clear(index),
+        onReclaimed: () => this.#shareMemory.clear(index),
         connectionLog: {
           ended: (entries) => this.#connectionLog?.ended(entries),
           lost: (count) => this.#connectionLog?.lost(count),
@@ -231,7 +229,7 @@ class FastDataPlane implements DataPlane {
   async start(): Promise<void> {
     await Promise.all(this.#workers.map((worker) => worker.start()));
     // What the rest of the program has, about.
-    this.#countDescriptors(lowestFreeDescriptor());
+    this.#descriptors.take(lowestFreeDescriptor());
     for (const [index, worker] of this.#workers.entries()) {
       for (const other of this.#workers.slice(index + 1)) link(worker, other);
     }
@@ -355,14 +353,14 @@ class FastDataPlane implements DataPlane {
       backends,
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
-      holding: this.#holdings.join(partsOf(spec.name).namespace),
+      taken: this.#shareMemory.join(partsOf(spec.name).namespace),
       shares: NONE,
       moreFds: NONE,
       opening: undefined,
       isOpen: false,
     };
     port.worker.ports++;
-    this.#countDescriptors(1);
+    this.#descriptors.take(1);
     this.#ports.set(spec.id, port);
     this.#names.set(id, spec.name);
     return port;
@@ -377,7 +375,7 @@ class FastDataPlane implements DataPlane {
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
     port.moreFds = moreFds;
-    this.#countDescriptors(moreFds.length);
+    this.#descriptors.take(moreFds.length);
     if (moreFds.length > 0) port.shares = this.#sharesOf(port);
     const err = await port.worker.change({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
@@ -409,17 +407,13 @@ class FastDataPlane implements DataPlane {
   #release(port: OpenPort): void {
     port.worker.ports--;
     this.#names.delete(port.id);
-    this.#holdings.leave(partsOf(port.spec.name).namespace);
+    this.#shareMemory.leave(partsOf(port.spec.name).namespace);
     this.#closeSockets([port.socket.fd, ...port.moreFds]);
   }
 
   #closeSockets(fds: readonly number[]): void {
     for (const fd of fds) close(fd);
-    this.#countDescriptors(-fds.length);
-  }
-
-  #countDescriptors(more: number): void {
-    this.#status[STATUS.descriptors] = (this.#status[STATUS.descriptors] as number) + more;
+    this.#descriptors.give(fds.length);
   }
 
   /** By its number of ports: traffic is not known in advance, and moving a port would end its connections. */
@@ -441,7 +435,7 @@ class FastDataPlane implements DataPlane {
     if (port.spec.protocol === 'UDP') {
       try {
         port.moreFds = openMoreSockets(port.socket, port.spec, this.#workers.length - 1);
-        this.#countDescriptors(port.moreFds.length);
+        this.#descriptors.take(port.moreFds.length);
       } catch (err) {
         // Its home goes on alone.
         this.#observer.listenerFailed({ name: port.spec.name, err: (err as Error).message });

@@ -312,8 +312,6 @@ export class WorkerThread {
       if (!this.#isReleased) resetOnClose(fd);
       close(fd);
     }
-    this.#status[STATUS.flows] = 0;
-    this.#status[STATUS.descriptors] = 0;
     this.#setup.onReclaimed();
   }
 

@@ -1,50 +1,39 @@
-import { readdirSync } from 'node:fs';
-import { ownDescriptorLimit } from '../../kernel/process.ts';
-import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
-import { type DescriptorPlan, hasShare, planDescriptors } from '../descriptor-share.ts';
-import { type Holding, Holdings } from '../holdings.ts';
+import type { Share, Shares } from '../core/shares.ts';
 
 /** How soon to look whether listeners may go on. */
 const RETRY_MS = 50;
 
 /** A listener with clients that nobody accepts now. */
 interface Held {
-  readonly holding: Holding;
+  readonly share: Share;
   goOn(): void;
 }
 
-/** Who may have descriptors: each namespace has its share while few are free (docs/adr/0032). */
+/** Listeners wait while their namespace has its share of the descriptors (docs/adr/0032). */
 export class Admission {
-  readonly holdings = new Holdings(1);
-  /** By the whole process, about. */
-  used: number;
-  readonly #plan: DescriptorPlan;
   readonly #clock: Clock;
+  readonly #descriptors: Shares['descriptors'];
   readonly #held = new Set<Held>();
   #timer: Timer | undefined;
 
-  constructor(clock: Clock, limit = ownDescriptorLimit()) {
+  constructor(clock: Clock, { descriptors }: Shares) {
     this.#clock = clock;
-    this.#plan = planDescriptors(limit ?? Number.POSITIVE_INFINITY);
-    this.used = openDescriptors();
+    this.#descriptors = descriptors;
   }
 
-  /** Descriptors are opened, or closed. */
-  add(amount: number): void {
-    this.used += amount;
-  }
-
-  admits(protocol: ProxiedProtocol, holding: Pick<Holding, 'total'>): boolean {
-    return hasShare(protocol, this.#plan, this.#plan.total - this.used, holding);
+  /** Whether one more client of this namespace may come in. */
+  admits(share: Share): boolean {
+    return this.#descriptors.mayTake(share);
   }
 
   /**
    * The same for a client that was accepted already, as one is after others have taken the room: only far beyond its
    * share a namespace loses clients. It may have as many listeners as it likes, so there must be an end.
    */
-  admitsAccepted(holding: Holding): boolean {
-    return this.admits('TCP', { total: holding.total / 2 });
+  admitsAccepted(share: Share): boolean {
+    // As if twice as many were free.
+    return this.#descriptors.mayTake(share, 1, this.#descriptors.left);
   }
 
   /** The listener does not accept any more. It goes on once its namespace may have one more client. */
@@ -66,16 +55,8 @@ export class Admission {
     const held = [...this.#held];
     this.#held.clear();
     for (const listener of held) {
-      if (this.admits('TCP', listener.holding)) listener.goOn();
+      if (this.admits(listener.share)) listener.goOn();
       else this.hold(listener);
     }
-  }
-}
-
-function openDescriptors(): number {
-  try {
-    return readdirSync('/proc/self/fd').length;
-  } catch {
-    return 0;
   }
 }

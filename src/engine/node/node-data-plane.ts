@@ -9,13 +9,11 @@ import type { ListenerId } from '../../model/service-port.ts';
 import type { Timer } from '../../util/clock.ts';
 import { countersOf } from '../core/target.ts';
 import { listenError } from '../errors.ts';
-import { KeptBytes } from '../kept-bytes.ts';
-import { RefusalRation } from '../refusal-ration.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port, Shared } from './port.ts';
 import { TcpListener } from './tcp-listener.ts';
-import { type AllFlows, UdpListener } from './udp-listener.ts';
+import { UdpListener } from './udp-listener.ts';
 
 export type { NodeDataPlaneSetup } from './port.ts';
 
@@ -63,14 +61,12 @@ class NodeDataPlane implements DataPlane {
   readonly #open = new Map<ListenerId, OpenPort>();
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
-  readonly #udpFlows: AllFlows;
   readonly #shared: Shared;
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 
   constructor(setup: NodeDataPlaneSetup) {
     this.#setup = setup;
-    this.#udpFlows = { active: 0, kept: new KeptBytes(), refusals: new RefusalRation(setup.clock) };
     this.#shared = new Shared(setup);
   }
 
@@ -174,7 +170,7 @@ class NodeDataPlane implements DataPlane {
   }
 
   async #listenUdp(port: Port): Promise<UdpListener> {
-    const listener = new UdpListener(port, this.#udpFlows);
+    const listener = new UdpListener(port);
     await listener.listen(this.#setup.localAddresses ?? interfaceAddresses);
     const isPolled = isWildcard(port.spec.address) && !this.#isShutDown;
     if (isPolled) this.#addressTimer ??= this.#pollAddresses();

@@ -1,3 +1,5 @@
+import { readdirSync } from 'node:fs';
+import { ownDescriptorLimit } from '../../kernel/process.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type {
   Backends,
@@ -13,9 +15,10 @@ import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { Port as CorePort, type PortEvent, type Thread } from '../core/port.ts';
+import { createShares, Share, ShareMemory, type Shares } from '../core/shares.ts';
 import { countersOf, newCounters, Target } from '../core/target.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
-import { Holding } from '../holdings.ts';
+import { RefusalRation } from '../refusal-ration.ts';
 import { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
@@ -47,17 +50,28 @@ export class Shared implements Thread {
   readonly random: Random;
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
+  readonly shareMemory = new ShareMemory(1);
+  readonly shares: Shares;
   readonly admission: Admission;
+  readonly refusals: RefusalRation;
   /** `undefined`: entries are not wanted. */
   logSink: ConnectionLogSink | undefined;
   readonly connectionLog: Thread['connectionLog'];
 
-  constructor({ options, clock, random, descriptorLimit }: NodeDataPlaneSetup) {
+  constructor({ options, clock, random, descriptorLimit = ownDescriptorLimit() }: NodeDataPlaneSetup) {
     this.options = options;
     this.clock = clock;
     this.random = random;
     this.affinityMemory = new AffinityMemory(options.affinityMaxClients);
-    this.admission = new Admission(clock, descriptorLimit);
+    this.shares = createShares({
+      taken: this.shareMemory.all,
+      row: 0,
+      descriptorLimit: descriptorLimit ?? Number.POSITIVE_INFINITY,
+      options,
+    });
+    this.shares.descriptors.take(openDescriptors());
+    this.admission = new Admission(clock, this.shares);
+    this.refusals = new RefusalRation(clock);
     const shared = this;
     this.connectionLog = {
       get isWanted() {
@@ -72,10 +86,6 @@ export class Shared implements Thread {
     return this.clock.now();
   }
 
-  get descriptors(): Thread['descriptors'] {
-    return this.admission;
-  }
-
   after(delayMs: number, run: () => void): void {
     this.clock.after(delayMs, run);
   }
@@ -87,14 +97,14 @@ export class Port extends CorePort {
   readonly setup: NodeDataPlaneSetup;
   readonly thread: Shared;
   readonly counters = newCounters();
-  readonly holding: Holding;
+  readonly share: Share;
 
   constructor(spec: ListenSpec, backends: Backends, setup: NodeDataPlaneSetup, shared: Shared) {
     super(shared, backends, { name: spec.name, protocol: spec.protocol, isHome: true, drains: true });
     this.spec = spec;
     this.setup = setup;
     this.thread = shared;
-    this.holding = new Holding(shared.admission.holdings.join(partsOf(spec.name).namespace), 0);
+    this.share = new Share(shared.shareMemory.join(partsOf(spec.name).namespace), 0);
     this.update(backends);
   }
 
@@ -104,7 +114,7 @@ export class Port extends CorePort {
 
   /** It is closed. Its connections go on. */
   leave(): void {
-    this.admission.holdings.leave(partsOf(this.spec.name).namespace);
+    this.thread.shareMemory.leave(partsOf(this.spec.name).namespace);
   }
 
   endpointStats(): readonly EndpointStats[] {
@@ -127,6 +137,15 @@ export class Port extends CorePort {
     const { observer } = this.setup;
     // An event has what the observer's method of the same name takes, except for the name of the port.
     (observer[kind] as (event: object) => void).call(observer, { name: this.name, ...event });
+  }
+}
+
+/** By the whole process, before this engine opens any. */
+function openDescriptors(): number {
+  try {
+    return readdirSync('/proc/self/fd').length;
+  } catch {
+    return 0;
   }
 }
 

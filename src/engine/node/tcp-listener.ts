@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
+import type { Share } from '../core/shares.ts';
 import { toListenError } from '../errors.ts';
-import type { Holding } from '../holdings.ts';
 import type { Port } from './port.ts';
 import { reset, TcpConnection } from './tcp-connection.ts';
 import { TCP_OPTIONS } from './tcp-dial.ts';
@@ -34,15 +34,15 @@ export class TcpListener {
     this.#server = this.#create();
   }
 
-  get holding(): Holding {
-    return this.#port.holding;
+  get share(): Share {
+    return this.#port.share;
   }
 
   /** Closes the descriptor within the call. The server's callback would come after the last connection. */
   close(): void {
-    const { admission, setup } = this.#port;
+    const { admission, setup, thread } = this.#port;
     admission.forget(this);
-    admission.used--;
+    thread.shares.descriptors.give(1);
     if (this.#heldFd === undefined) this.#server.close();
     else setup.kernel?.close(this.#heldFd);
   }
@@ -59,7 +59,7 @@ export class TcpListener {
   }
 
   async #open(): Promise<void> {
-    const { spec, setup, admission } = this.#port;
+    const { spec, setup, thread } = this.#port;
     const server = this.#server;
     const listening = once(server, 'listening');
     server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG, ipv6Only: true });
@@ -68,7 +68,7 @@ export class TcpListener {
     } catch (err) {
       throw toListenError(spec, err);
     }
-    admission.used++;
+    thread.shares.descriptors.take(1);
     const { kernel, options } = setup;
     if (options.congestionControl !== undefined) kernel?.useCongestionControl(server, options.congestionControl);
     this.#stayOpen();
@@ -82,13 +82,13 @@ export class TcpListener {
   }
 
   #onClient(client: Socket): void {
-    const { admission, holding } = this.#port;
-    if (admission.admitsAccepted(holding)) new TcpConnection(client, this.#port);
+    const { admission, share } = this.#port;
+    if (admission.admitsAccepted(share)) new TcpConnection(client, this.#port);
     else {
       this.#port.limited(client.remoteAddress, 'descriptors');
       reset(client);
     }
-    if (!admission.admits('TCP', holding)) this.#hold();
+    if (!admission.admits(share)) this.#hold();
   }
 
   #hold(): void {

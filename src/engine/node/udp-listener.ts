@@ -8,10 +8,7 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
 import type { Target } from '../core/target.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
-import { flowLimit } from '../flow-limits.ts';
-import type { KeptBytes } from '../kept-bytes.ts';
 import type { KeptClient } from '../kept-dials.ts';
-import type { RefusalRation } from '../refusal-ration.ts';
 import type { Port } from './port.ts';
 import { hasRoomToSend, type LocalSocket, UdpFlow, udpSocket } from './udp-flow.ts';
 import { type Asked, type Asking, UdpReplay } from './udp-replay.ts';
@@ -24,13 +21,6 @@ interface Beginning {
   readonly kept: KeptClient | undefined;
 }
 
-/** The UDP flows of all Service ports. */
-export interface AllFlows {
-  active: number;
-  readonly kept: KeptBytes;
-  readonly refusals: RefusalRation;
-}
-
 /**
  * The UDP sockets of one Service port. A reply must leave from the address to which the client sent, or the client's
  * kernel (and conntrack, where a rule redirected the datagram) drops it. `dgram` can neither read nor set that address
@@ -39,12 +29,10 @@ export interface AllFlows {
 export class UdpListener implements Asking {
   localPort: number;
   readonly port: Port;
-  readonly #allFlows: AllFlows;
   readonly #sockets = new Map<string, LocalSocket>();
 
-  constructor(port: Port, allFlows: AllFlows) {
+  constructor(port: Port) {
     this.port = port;
-    this.#allFlows = allFlows;
     this.localPort = port.spec.port;
   }
 
@@ -86,10 +74,6 @@ export class UdpListener implements Asking {
     }
   }
 
-  get kept(): KeptBytes {
-    return this.#allFlows.kept;
-  }
-
   ask(replay: UdpReplay): UdpFlow | undefined {
     const { remote } = replay;
     const before = replay.takeTurn();
@@ -120,7 +104,7 @@ export class UdpListener implements Asking {
 
   refuse({ local, remote }: Omit<Asked, 'asking'>): void {
     const { clock, kernel } = this.port.setup;
-    if (kernel === undefined || !this.#allFlows.refusals.tryTake(this.port, clock.now())) return;
+    if (kernel === undefined || !this.port.thread.refusals.tryTake(this.port, clock.now())) return;
     kernel.refuseDatagram(endpointOf(remote), endpointOf(local.socket.address()));
   }
 
@@ -155,7 +139,7 @@ export class UdpListener implements Asking {
     const local: LocalSocket = { socket, flows: new Map(), retired: new Set() };
     // Noted before it is bound, so that nothing binds it twice and close() finds it.
     this.#sockets.set(address, local);
-    this.port.admission.used++;
+    this.port.thread.shares.descriptors.take(1);
     socket.on('message', (datagram, remote) => {
       this.#flowOf(local, remote)?.send(datagram);
     });
@@ -173,7 +157,7 @@ export class UdpListener implements Asking {
 
   #drop(address: string, local: LocalSocket): void {
     this.#sockets.delete(address);
-    this.port.admission.used--;
+    this.port.thread.shares.descriptors.give(1);
     for (const flow of [...local.flows.values(), ...local.retired]) flow.cut('proxy-removed');
     local.socket.close();
   }
@@ -198,7 +182,7 @@ export class UdpListener implements Asking {
     const { socket, flows, retired } = local;
     const client = remote.address;
     const key = flowKey(remote);
-    this.#count(1);
+    this.port.thread.shares.flows.take(1, this.port.share);
     const flow = new UdpFlow({
       port: this.port,
       client: endpointOf(remote),
@@ -218,7 +202,7 @@ export class UdpListener implements Asking {
       },
       onEnd: () => {
         if (!retired.delete(flow)) flows.delete(key);
-        this.#count(-1);
+        this.port.thread.shares.flows.give(1, this.port.share);
       },
     });
     if (hasRetired) retired.add(flow);
@@ -248,14 +232,10 @@ export class UdpListener implements Asking {
 
   /** The limit that keeps a new flow out, if any. */
   #limit(): Limit | undefined {
-    const { admission, holding, setup } = this.port;
-    const flows = { ofPort: this.port.sessions.size, ofNamespace: holding.flows, all: this.#allFlows.active };
-    return flowLimit(setup.options, flows) ?? (admission.admits('UDP', holding) ? undefined : 'descriptors');
-  }
-
-  #count(flows: number): void {
-    this.#allFlows.active += flows;
-    this.port.holding.add(flows, 'flows');
+    const { share, thread } = this.port;
+    const limit = thread.shares.flows.limitOf(share);
+    if (limit !== undefined) return `flows-${limit}`;
+    return thread.shares.flowDescriptors.mayTake(share) ? undefined : 'descriptors';
   }
 
   /** Makes room. The new flow may be of the same client. */

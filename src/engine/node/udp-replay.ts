@@ -2,7 +2,6 @@ import type { RemoteInfo } from 'node:dgram';
 import type { Pick } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import type { Target } from '../core/target.ts';
-import type { KeptBytes } from '../kept-bytes.ts';
 import { Replay } from '../replay.ts';
 import type { Port } from './port.ts';
 import type { LocalSocket, UdpFlow } from './udp-flow.ts';
@@ -10,7 +9,6 @@ import type { LocalSocket, UdpFlow } from './udp-flow.ts';
 /** Whoever begins flows. */
 export interface Asking {
   readonly port: Port;
-  readonly kept: KeptBytes;
   /** A flow to the next endpoint of the replay's pick, if there is one. */
   ask(replay: UdpReplay): UdpFlow | undefined;
   /** Tells the client that nobody gets its datagram. */
@@ -32,7 +30,7 @@ export class UdpReplay extends Replay<UdpFlow> {
   #timer: Timer | undefined;
 
   constructor({ asking, local, remote }: Asked) {
-    super(asking.kept, asking.port);
+    super(asking.port);
     this.local = local;
     this.remote = remote;
     this.#asking = asking;

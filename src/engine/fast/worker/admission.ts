@@ -1,9 +1,7 @@
-import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
 import { describeErrno } from '../../../sys/sys-error.ts';
-import type { Holding } from '../../holdings.ts';
+import type { Resource, Share, Shares } from '../../core/shares.ts';
 import { Deadline } from './deadlines.ts';
-import type { Descriptors } from './descriptors.ts';
 import type { EventLoop } from './event-loop.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
@@ -29,7 +27,7 @@ interface Parked {
 
 /** A listener with clients that nobody accepts now. */
 interface Held {
-  readonly port: { readonly holding: Holding; atShare(): void };
+  readonly port: { readonly share: Share; atShare(): void };
   goOn(): void;
 }
 
@@ -41,7 +39,7 @@ interface Held {
 export class Admission {
   readonly #deadline = new Deadline(this);
   readonly #loop: EventLoop;
-  readonly #descriptors: Descriptors;
+  readonly #shares: Pick<Shares, 'descriptors' | 'flowDescriptors'>;
   readonly #parked: readonly Parked[];
   readonly #held = new Set<Held>();
   #waiting: Waiting[] = [];
@@ -49,21 +47,21 @@ export class Admission {
   /** The kernel has refused a descriptor: nobody gets one. */
   #isPaused = false;
 
-  constructor(loop: EventLoop, descriptors: Descriptors, parked: readonly Parked[]) {
+  constructor(loop: EventLoop, shares: Pick<Shares, 'descriptors' | 'flowDescriptors'>, parked: readonly Parked[]) {
     this.#loop = loop;
-    this.#descriptors = descriptors;
+    this.#shares = shares;
     this.#parked = parked;
   }
 
   /** Whether one more client of this namespace may come in. */
-  admits(holding: Holding): boolean {
+  admits(share: Share): boolean {
     if (this.#isPaused) return false;
-    return this.#hasRoom('TCP', holding);
+    return this.#hasRoom(this.#shares.descriptors, share);
   }
 
   /** The same for a UDP flow. */
-  admitsFlow(holding: Holding): boolean {
-    return this.#hasRoom('UDP', holding);
+  admitsFlow(share: Share): boolean {
+    return this.#hasRoom(this.#shares.flowDescriptors, share);
   }
 
   /** Gives up sockets that are only kept for later. Whether there were any. */
@@ -115,7 +113,7 @@ export class Admission {
     if (!this.#isPaused) {
       // Whoever cannot go on becomes the last.
       for (const listener of [...this.#held]) {
-        if (!this.admits(listener.port.holding) || !this.#held.delete(listener)) continue;
+        if (!this.admits(listener.port.share) || !this.#held.delete(listener)) continue;
         listener.goOn();
       }
     }
@@ -123,12 +121,11 @@ export class Admission {
     else this.#deadline.cancel();
   }
 
-  #hasRoom(protocol: ProxiedProtocol, holding: Holding): boolean {
-    const descriptors = this.#descriptors;
-    if (descriptors.admits(protocol, holding)) return true;
+  #hasRoom(descriptors: Resource, share: Share): boolean {
+    if (descriptors.mayTake(share)) return true;
     // They are of all namespaces. A namespace that is at its share nevertheless must not cost others theirs.
     const parked = this.#parked.reduce((sum, { size }) => sum + size, 0);
-    return descriptors.admits(protocol, holding, parked) && this.makeRoom();
+    return descriptors.mayTake(share, 1, parked) && this.makeRoom();
   }
 
   #resume(): void {

@@ -9,7 +9,7 @@ import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { stackOf } from '../../../util/text.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
-import { holdingCells } from '../../holdings.ts';
+import { shareTable } from '../../core/shares.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 import type { Errand, FlowSharer } from './link.ts';
 import type { Listener } from './listener.ts';
@@ -269,14 +269,14 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #open({ port: id, name, backends, counters, holding, protocol, fd, moreFds, picker }: Question<'open'>): void {
-    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, holding });
+  #open({ port: id, name, backends, counters, taken, protocol, fd, moreFds, picker }: Question<'open'>): void {
+    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, taken });
     this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd, moreFds));
     if (picker !== undefined) port.restorePicker(picker);
   }
 
-  #share({ port: id, name, backends, counters, holding, protocol, home, fds }: Question<'share'>): void {
-    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, holding, isHome: false });
+  #share({ port: id, name, backends, counters, taken, protocol, home, fds }: Question<'share'>): void {
+    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, taken, isHome: false });
     this.#shares.set(id, port);
     if (fds.length > 0) this.#listeners.set(id, new UdpCarrier(port, { fds, home }));
   }
@@ -368,9 +368,9 @@ export class Engine implements Handler {
     if (known !== undefined) return known;
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-    const holding = holdingCells(this.#context.index + 1);
     const closed = { id: NO_PORT, name, protocol: 'TCP', worker: this.#context, isClosed: true } as const;
-    const port = new Port({ ...closed, backends, counters, holding, isHome: false });
+    const taken = shareTable(this.#context.index + 1);
+    const port = new Port({ ...closed, backends, counters, taken, isHome: false });
     this.#closedPorts.set(name, port);
     return port;
   }

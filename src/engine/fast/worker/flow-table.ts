@@ -1,6 +1,4 @@
 import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
-import type { Holding } from '../../holdings.ts';
-import { STATUS, STATUS_WORDS } from './protocol.ts';
 
 type Key = number | string;
 
@@ -83,39 +81,5 @@ export class FlowTable<Each extends Flow> {
       this.#last = this.#byLocal.get(local);
     }
     return this.#last;
-  }
-}
-
-/**
- * The UDP flows of all workers together, and of each namespace. Each worker writes only its own numbers and adds up all
- * numbers, so no lock is needed. Two workers that begin a flow at the same time may pass a limit by one.
- */
-export class FlowCount {
-  readonly #flows: readonly Int32Array[];
-  readonly #own: Int32Array;
-
-  constructor(status: SharedArrayBuffer, index: number) {
-    const flowsOf = (worker: number) => new Int32Array(status, (worker * STATUS_WORDS + STATUS.flows) * 4, 1);
-    this.#flows = Array.from({ length: status.byteLength / 4 / STATUS_WORDS }, (_, worker) => flowsOf(worker));
-    this.#own = flowsOf(index);
-  }
-
-  get all(): number {
-    let flows = 0;
-    for (const each of this.#flows) flows += each[0] as number;
-    return flows;
-  }
-
-  begin(holding: Holding): void {
-    this.#add(holding, 1);
-  }
-
-  end(holding: Holding): void {
-    this.#add(holding, -1);
-  }
-
-  #add(holding: Holding, amount: number): void {
-    this.#own[0] = (this.#own[0] as number) + amount;
-    holding.add(amount, 'flows');
   }
 }

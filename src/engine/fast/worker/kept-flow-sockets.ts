@@ -3,9 +3,9 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { recv } from '../../../sys/socket.ts';
 import { EAGAIN } from '../../../sys/sys-error.ts';
+import type { Resource } from '../../core/shares.ts';
 import type { KeptDials, KeptSource } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
-import type { Descriptors } from './descriptors.ts';
 import type { EventLoop, Handler, Task } from './event-loop.ts';
 
 /** What no flow needed for so long is closed. */
@@ -62,7 +62,7 @@ export class KeptSocket implements Handler {
  */
 export class KeptFlowSockets implements Task {
   readonly #loop: EventLoop;
-  readonly #descriptors: Pick<Descriptors, 'add'>;
+  readonly #descriptors: Pick<Resource, 'take'>;
   readonly #dials: () => KeptDials;
   readonly #parked = new Set<KeptSocket>();
   /** The same, the oldest first. */
@@ -71,7 +71,7 @@ export class KeptFlowSockets implements Task {
   readonly #byte = new Memory(1);
 
   /** `dials`: made for the first flow. */
-  constructor(loop: EventLoop, descriptors: Pick<Descriptors, 'add'>, dials: () => KeptDials) {
+  constructor(loop: EventLoop, descriptors: Pick<Resource, 'take'>, dials: () => KeptDials) {
     this.#loop = loop;
     this.#descriptors = descriptors;
     this.#dials = dials;
@@ -98,7 +98,7 @@ export class KeptFlowSockets implements Task {
       return;
     }
     this.#parked.add(socket);
-    this.#descriptors.add(1);
+    this.#descriptors.take(1);
     this.#rowOf(socket).push(socket);
     this.#loop.renew(socket.fd, socket);
     this.#loop.deadlines.after(KEPT_PATIENCE_MS).start(socket.patience, nowMs);
@@ -137,7 +137,7 @@ export class KeptFlowSockets implements Task {
   #remove(socket: KeptSocket): void {
     const { endpoint, client } = socket;
     this.#parked.delete(socket);
-    this.#descriptors.add(-1);
+    this.#descriptors.take(-1);
     socket.patience.cancel();
     const clients = this.#rows.get(endpoint);
     const row = clients?.get(client);

@@ -1,6 +1,6 @@
 import { EPOLLERR } from '../../../sys/epoll.ts';
+import type { Resource } from '../../core/shares.ts';
 import { Deadline } from './deadlines.ts';
-import type { Descriptors } from './descriptors.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 
 /** Sockets of one kind can take each other's place: one protocol, one family, and one address if they are bound. */
@@ -25,11 +25,11 @@ interface Row {
 export class ParkedSockets implements Handler {
   readonly #deadline = new Deadline(this);
   readonly #loop: EventLoop;
-  readonly #descriptors: Pick<Descriptors, 'add'>;
+  readonly #descriptors: Pick<Resource, 'take'>;
   readonly #rows = new Map<SocketKind, Row>();
   #size = 0;
 
-  constructor(loop: EventLoop, descriptors: Pick<Descriptors, 'add'>) {
+  constructor(loop: EventLoop, descriptors: Pick<Resource, 'take'>) {
     this.#loop = loop;
     this.#descriptors = descriptors;
   }
@@ -109,7 +109,7 @@ export class ParkedSockets implements Handler {
 
   #count(amount: number): void {
     this.#size += amount;
-    this.#descriptors.add(amount);
+    this.#descriptors.take(amount);
   }
 
   #lookLater(): void {

@@ -1,5 +1,5 @@
 import { pipe, resizePipe } from '../../../sys/descriptor.ts';
-import type { Descriptors } from './descriptors.ts';
+import type { Resource } from '../../core/shares.ts';
 import type { EventLoop } from './event-loop.ts';
 
 /** What one splice can move. The kernel's default of 64 KiB gave two thirds of the throughput. */
@@ -20,7 +20,7 @@ export interface Pipe {
 interface PipePoolSetup {
   readonly loop: EventLoop;
   readonly max: number;
-  readonly descriptors: Pick<Descriptors, 'add' | 'areScarce'>;
+  readonly descriptors: Pick<Resource, 'take' | 'isScarce'>;
 }
 
 /**
@@ -31,7 +31,7 @@ interface PipePoolSetup {
 export class PipePool {
   readonly #loop: EventLoop;
   readonly #max: number;
-  readonly #descriptors: Pick<Descriptors, 'add' | 'areScarce'>;
+  readonly #descriptors: Pick<Resource, 'take' | 'isScarce'>;
   readonly #idle: Pipe[] = [];
   readonly #fds = new Int32Array(2);
   #open = 0;
@@ -82,11 +82,11 @@ export class PipePool {
 
   #count(amount: number): void {
     this.#open += amount;
-    this.#descriptors.add(2 * amount);
+    this.#descriptors.take(2 * amount);
   }
 
   #openPipe(): Pipe | undefined {
-    if (this.#open > this.#max || this.#descriptors.areScarce || pipe(this.#fds) < 0) return undefined;
+    if (this.#open > this.#max || this.#descriptors.isScarce || pipe(this.#fds) < 0) return undefined;
     const [readEnd, writeEnd] = this.#fds as unknown as [number, number];
     this.#loop.own(readEnd);
     this.#loop.own(writeEnd);

@@ -6,8 +6,8 @@ import { dialTimeoutMs, type PickerRecord } from '../../../services/picker.ts';
 import type { PoolChange } from '../../../services/pool.ts';
 import { describeErrno, errnoName } from '../../../sys/sys-error.ts';
 import { Port as CorePort, type PortEvent } from '../../core/port.ts';
+import { Share } from '../../core/shares.ts';
 import { dialFailureOf, FAILURE_TEXT } from '../../errors.ts';
-import { Holding } from '../../holdings.ts';
 import { Guess } from './guess.ts';
 import { type CountedBackends, type CounterBlocks, countersIn, type PortId } from './protocol.ts';
 import { freshCounters, Target } from './target.ts';
@@ -28,8 +28,8 @@ export class Port extends CorePort<Target, CountedBackends> {
   /** During an update: the counters of endpoints that are new, by their place in the lists. */
   #fresh: ReadonlyMap<number, Float64Array> | undefined;
   readonly #blocks: CounterBlocks;
-  readonly #cells: SharedArrayBuffer;
-  #holding: Holding | undefined;
+  readonly #taken: SharedArrayBuffer;
+  #share: Share | undefined;
   #counters: Float64Array | undefined;
 
   constructor(setup: {
@@ -39,7 +39,7 @@ export class Port extends CorePort<Target, CountedBackends> {
     readonly worker: WorkerContext;
     readonly backends: CountedBackends;
     readonly counters: CounterBlocks;
-    readonly holding: SharedArrayBuffer;
+    readonly taken: SharedArrayBuffer;
     /** Its endpoints are known no longer. */
     readonly isClosed?: boolean;
     readonly isHome?: boolean;
@@ -49,7 +49,7 @@ export class Port extends CorePort<Target, CountedBackends> {
     this.id = setup.id;
     this.worker = setup.worker;
     this.#blocks = setup.counters;
-    this.#cells = setup.holding;
+    this.#taken = setup.taken;
   }
 
   get thread(): WorkerContext {
@@ -61,9 +61,9 @@ export class Port extends CorePort<Target, CountedBackends> {
     return this.#counters;
   }
 
-  get holding(): Holding {
-    this.#holding ??= new Holding(this.#cells, this.worker.index);
-    return this.#holding;
+  get share(): Share {
+    this.#share ??= new Share(this.#taken, this.worker.index);
+    return this.#share;
   }
 
   override update(backends: CountedBackends): PoolChange<Target> {

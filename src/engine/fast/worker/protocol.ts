@@ -7,7 +7,6 @@ import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
 import type { PortEvent } from '../../core/port.ts';
-import type { DescriptorPlan } from '../../descriptor-share.ts';
 import type { LiveRecord, PortId } from './records.ts';
 
 export type { PortId } from './records.ts';
@@ -23,13 +22,15 @@ export interface WorkerSetup {
   readonly index: number;
   /** By worker; readable when there is a command, or a message of another worker. */
   readonly wakeFds: readonly number[];
-  /** How many descriptors there are for listeners and clients, and how they are divided. */
-  readonly descriptors: DescriptorPlan;
+  /** Of the process. */
+  readonly descriptorLimit: number;
+  /** By all namespaces together: see `core/shares.ts`. The last row is the main thread's. */
+  readonly taken: SharedArrayBuffer;
   readonly options: DataPlaneOptions;
   readonly spread: Spread;
   /** One byte per descriptor of the process: 0, or 1 + the index of the worker that owns it. */
   readonly owners: SharedArrayBuffer;
-  /** {@link STATUS_WORDS} 32-bit words per worker, and as many for the main thread. */
+  /** {@link STATUS_WORDS} 32-bit words per worker. */
   readonly status: SharedArrayBuffer;
 }
 
@@ -43,22 +44,18 @@ export type Spread = 'when-busy' | 'clients' | 'always';
 export const STATUS = {
   /** Written by the worker: turns of its loop, at least one every {@link LONGEST_TURN_MS}, wrapping around. */
   turns: 0,
-  /** Written by the worker: its UDP flows. */
-  flows: 1,
   /** Written by the main thread, after a message and before the eventfd: messages sent, wrapping around. */
-  commands: 2,
+  commands: 1,
   /** Written by the main thread: not 0 when somebody wants entries of the connection log. */
-  entriesWanted: 3,
+  entriesWanted: 2,
   /** Written by the main thread: entries that it has taken, wrapping around. */
-  entriesTaken: 4,
+  entriesTaken: 3,
   /** Written by the worker: 1 while it waits for events. */
-  isWaiting: 5,
+  isWaiting: 4,
   /** Written by the worker: connections that had events in its last window (`spreading.ts`). */
-  activeConnections: 6,
+  activeConnections: 5,
   /** Written by the main thread when the worker asks: idle cores of the machine (`told-idle-cores.ts`). */
-  idleCores: 8,
-  /** Written by each thread: the descriptors of what it has for clients. */
-  descriptors: 7,
+  idleCores: 6,
 } as const;
 
 /** How long a worker waits when nothing happens. */
@@ -126,8 +123,8 @@ interface ShareRequest {
   readonly home: number;
   /** UDP only: sockets at the home's address and port. Lent until `unshare` is answered. */
   readonly fds: readonly number[];
-  /** Of its namespace: see `holdings.ts`. */
-  readonly holding: SharedArrayBuffer;
+  /** By its namespace: see `core/shares.ts`. */
+  readonly taken: SharedArrayBuffer;
 }
 
 interface OpenRequest {
@@ -142,8 +139,8 @@ interface OpenRequest {
   readonly counters: CounterBlocks;
   /** The picker's state in another process. */
   readonly picker?: PickerRecord | undefined;
-  /** Of its namespace: see `holdings.ts`. */
-  readonly holding: SharedArrayBuffer;
+  /** By its namespace: see `core/shares.ts`. */
+  readonly taken: SharedArrayBuffer;
 }
 
 /** What the main thread asks a worker, and what the worker answers. */

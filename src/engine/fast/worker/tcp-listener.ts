@@ -79,7 +79,7 @@ export class TcpListener extends Listener implements Task {
   }
 
   #admitsOneMore(): boolean {
-    return this.port.worker.admission.admits(this.port.holding);
+    return this.port.worker.admission.admits(this.port.share);
   }
 
   /** Whether there may be more: they are accepted in the next turn. */

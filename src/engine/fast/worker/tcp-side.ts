@@ -38,6 +38,9 @@ const NEVER_BULK = -1;
  */
 const CANNOT_SPLICE: ReadonlySet<number> = new Set([EINVAL, EIO, ENOMEM, ENOSYS, EPERM]);
 
+/** So many stalled bytes of each stream count nowhere: descriptors limit how many streams there are. */
+const FREE_STALLED_BYTES = 4 << 10;
+
 const FAILED_HERE = -1;
 const FAILED_THERE = -2;
 
@@ -177,8 +180,8 @@ export class TcpSide implements Task {
     const peer = this.peer;
     // It has spent its portion and waits for the others.
     if (peer === undefined || this.#isQueued) return undefined;
-    const { share } = this.#worker;
-    for (let left = share.portion(); ; ) {
+    const { turnShare } = this.#worker;
+    for (let left = turnShare.portion(); ; ) {
       while (this.pending > 0) {
         if (!peer.isWritable) return undefined;
         if (!this.#flush(peer)) return peer;
@@ -186,13 +189,13 @@ export class TcpSide implements Task {
       if (!this.isReadable || this.hasEnded) return undefined;
       if (left <= 0) {
         this.#isQueued = true;
-        share.await(this);
+        turnShare.await(this);
         return undefined;
       }
       const moved = this.#take(peer, left);
       if (moved === FAILED_HERE) return this;
       if (moved === FAILED_THERE) return peer;
-      share.moved(moved);
+      turnShare.moved(moved);
       left -= moved;
     }
   }
@@ -344,17 +347,16 @@ export class TcpSide implements Task {
   }
 
   #hold(rest: Memory | undefined): void {
-    const { port } = this.#connection;
-    const { stalled } = this.#worker;
-    if (this.#rest !== undefined) stalled.give(port, this.#rest.length);
-    if (rest !== undefined) stalled.take(port, rest.length);
+    const { stalledBytes } = this.#worker.shares;
+    stalledBytes.take(stalled(rest) - stalled(this.#rest), this.#connection.port.share);
     this.#rest = rest;
     this.#restOffset = 0;
   }
 
   /** All that is read may have to be kept. */
   get #mostToHold(): number {
-    return this.#worker.stalled.readLength(this.#connection.port, SCRATCH_BYTES);
+    const mayTake = this.#worker.shares.stalledBytes.mayTake(this.#connection.port.share);
+    return mayTake ? SCRATCH_BYTES : FREE_STALLED_BYTES;
   }
 
   #givePipe(): void {
@@ -369,4 +371,9 @@ export class TcpSide implements Task {
     if (target !== undefined) add(target.counters, this.#counter, bytes);
     this.#connection.moved();
   }
+}
+
+/** How many of these bytes count. */
+function stalled(rest: Memory | undefined): number {
+  return rest === undefined ? 0 : Math.max(0, rest.length - FREE_STALLED_BYTES);
 }

@@ -151,7 +151,7 @@ export class UdpFlow extends Session implements Task {
     this.#moved();
     if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
     owner.flows.add(this);
-    if (this.#errand === undefined) owner.port.worker.flows.begin(owner.port.holding);
+    if (this.#errand === undefined) owner.port.worker.shares.flows.take(1, owner.port.share);
   }
 
   /**
@@ -287,7 +287,7 @@ export class UdpFlow extends Session implements Task {
   stay(): void {
     if (this.#errand === undefined) return;
     this.#errand = undefined;
-    this.port.worker.flows.begin(this.port.holding);
+    this.port.worker.shares.flows.take(1, this.port.share);
   }
 
   describe(): OpenConnection {
@@ -350,7 +350,7 @@ export class UdpFlow extends Session implements Task {
     this.#owner.flows.delete(this);
     const { worker } = this.port;
     this.#releaseSocket(ending);
-    if (errand === undefined) worker.flows.end(this.port.holding);
+    if (errand === undefined) worker.shares.flows.give(1, this.port.share);
     else tell(errand);
   }
 

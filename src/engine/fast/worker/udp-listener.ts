@@ -8,7 +8,6 @@ import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '
 import { addressIn } from '../../../sys/socket-address.ts';
 import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
-import { flowLimit } from '../../flow-limits.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { FlowTable } from './flow-table.ts';
@@ -170,7 +169,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** It counts against the limits no longer. */
   #forget(away: UdpAwayFlow): void {
-    if (this.#away.delete(away)) this.port.worker.flows.end(this.port.holding);
+    if (this.#away.delete(away)) this.port.worker.shares.flows.give(1, this.port.share);
   }
 
   /** Those who have got datagrams of its client meanwhile. */
@@ -222,10 +221,10 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** The limit that keeps a new flow out, if any. */
   #limit(): Limit | undefined {
-    const { holding, worker } = this.port;
-    const ofPort = this.flows.size + this.#away.size;
-    const limit = flowLimit(worker.options, { ofPort, ofNamespace: holding.flows, all: worker.flows.all });
-    return limit ?? (worker.admission.admitsFlow(holding) ? undefined : 'descriptors');
+    const { share, worker } = this.port;
+    const limit = worker.shares.flows.limitOf(share);
+    if (limit !== undefined) return `flows-${limit}`;
+    return worker.admission.admitsFlow(share) ? undefined : 'descriptors';
   }
 
   /** Whether another endpoint may be asked. */

@@ -28,7 +28,7 @@ export class UdpReplay extends Replay<UdpFlow> {
     client,
     path,
   }: { readonly asking: Asking; readonly client: Address; readonly path: ReplyPath }) {
-    super(asking.port.worker.keptBytes, asking.port);
+    super(asking.port);
     this.client = client;
     this.path = path;
     this.#asking = asking;

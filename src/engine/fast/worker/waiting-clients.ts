@@ -1,4 +1,5 @@
 import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
+import type { Resource } from '../../core/shares.ts';
 import { FlowTable } from './flow-table.ts';
 import type { Port } from './port.ts';
 
@@ -17,15 +18,17 @@ export interface WaitingClient {
 /** Clients whose flow is on its way from another worker, and their datagrams, as many as this worker may keep. */
 export class WaitingClients {
   readonly #port: Port;
+  readonly #bytes: Resource;
   readonly #clients = new FlowTable<WaitingClient>();
 
   constructor(port: Port) {
     this.#port = port;
+    this.#bytes = port.worker.shares.datagramBytes;
   }
 
   /** Whether the client waits since now. One datagram too many is lost. */
   add(path: ReplyPath, datagram: Uint8Array): boolean {
-    if (!this.#port.worker.keptBytes.tryTake(this.#port, datagram.length + OVERHEAD_BYTES)) {
+    if (!this.#bytes.tryTake(datagram.length + OVERHEAD_BYTES, this.#port.share)) {
       this.#port.count('limited');
       return false;
     }
@@ -42,9 +45,7 @@ export class WaitingClients {
     const known = this.#clients.get(local, client);
     if (known === undefined) return [];
     this.#clients.delete(known);
-    for (const { length } of known.datagrams) {
-      this.#port.worker.keptBytes.give(this.#port, length + OVERHEAD_BYTES);
-    }
+    for (const { length } of known.datagrams) this.#bytes.give(length + OVERHEAD_BYTES, this.#port.share);
     return known.datagrams;
   }
 

@@ -7,16 +7,14 @@ import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
 import type { Thread } from '../../core/port.ts';
-import { KeptBytes } from '../../kept-bytes.ts';
+import { createShares, type Shares } from '../../core/shares.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { RefusalRation } from '../../refusal-ration.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
 import { Deadline } from './deadlines.ts';
-import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type EventLoopSetup } from './event-loop.ts';
-import { FlowCount } from './flow-table.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
 import { ListenerShare } from './listener-share.ts';
 import { ParkedSockets } from './parked-sockets.ts';
@@ -24,7 +22,6 @@ import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
 import { Spreading } from './spreading.ts';
-import { StalledBytes } from './stalled-bytes.ts';
 import { ToldIdleCores } from './told-idle-cores.ts';
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
@@ -56,7 +53,7 @@ export interface WorkerEffects {
 export class WorkerContext implements Thread {
   readonly index: number;
   readonly options: DataPlaneOptions;
-  readonly descriptors: Descriptors;
+  readonly shares: Shares;
   readonly random: Random;
   readonly report: (report: Report) => void;
   /**
@@ -68,16 +65,13 @@ export class WorkerContext implements Thread {
   readonly loop: EventLoop;
   readonly admission: Admission;
   readonly pipes: PipePool;
-  readonly share: TurnShare;
+  readonly turnShare: TurnShare;
   readonly acceptShare: ListenerShare;
   readonly datagramShare: ListenerShare;
   readonly endpointSockets: EndpointSockets;
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
-  readonly flows: FlowCount;
-  readonly keptBytes = new KeptBytes();
   readonly refusals: RefusalRation;
-  readonly stalled = new StalledBytes();
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
   /** Each UDP port uses these two within one event. */
@@ -102,7 +96,6 @@ export class WorkerContext implements Thread {
     const { index, options, wakeFds, spread } = setup;
     this.options = options;
     this.index = index;
-    this.descriptors = new Descriptors(setup.descriptors, setup.status, index);
     this.random = random;
     this.affinityMemory = new AffinityMemory(options.affinityMaxClients, wakeFds.length);
     this.report = (one) => report([one]);
@@ -125,16 +118,18 @@ export class WorkerContext implements Thread {
       onFault,
     });
     this.loop = loop;
-    this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors: this.descriptors });
-    this.share = new TurnShare(loop);
+    const { taken, descriptorLimit } = setup;
+    this.shares = createShares({ taken, row: index, loop, descriptorLimit, options });
+    const { descriptors } = this.shares;
+    this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors });
+    this.turnShare = new TurnShare(loop);
     this.acceptShare = new ListenerShare(loop, ACCEPTS_PER_TURN);
     this.datagramShare = new ListenerShare(loop, DATAGRAMS_PER_TURN);
-    const parked = new ParkedSockets(loop, this.descriptors);
+    const parked = new ParkedSockets(loop, descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
-    this.keptFlowSockets = new KeptFlowSockets(loop, this.descriptors, () => this.keptDials);
-    this.admission = new Admission(loop, this.descriptors, [parked, this.keptFlowSockets]);
+    this.keptFlowSockets = new KeptFlowSockets(loop, descriptors, () => this.keptDials);
+    this.admission = new Admission(loop, this.shares, [parked, this.keptFlowSockets]);
     this.refusals = new RefusalRation(clock);
-    this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
     this.peers = new Peers({ wakeFds, loop, spreading, carrying });

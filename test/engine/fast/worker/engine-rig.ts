@@ -1,6 +1,6 @@
 import type { TestContext } from 'node:test';
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
-import { planDescriptors } from '../../../../src/engine/descriptor-share.ts';
+import { createShares, shareTable } from '../../../../src/engine/core/shares.ts';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
@@ -13,7 +13,6 @@ import {
   STATUS_WORDS,
 } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
-import { holdingCells } from '../../../../src/engine/holdings.ts';
 import type { KeptAddresses } from '../../../../src/model/client-address.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
@@ -46,6 +45,9 @@ export function engineRig(
 ) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
   const status = new Int32Array(new SharedArrayBuffer(2 * STATUS_WORDS * 4), 0, STATUS_WORDS);
+  const taken = shareTable(2);
+  /** What other threads have. */
+  const { descriptors } = createShares({ taken, row: 1, descriptorLimit: limit, options: OPTIONS });
   const [wakeFd, otherFd] = [must('eventfd', eventfd()), must('eventfd', eventfd())];
   const messages: (readonly Command[])[] = [];
   const reports: Report[] = [];
@@ -58,7 +60,8 @@ export function engineRig(
       wakeFds: [wakeFd, otherFd],
       spread,
       options: { ...OPTIONS, ...options },
-      descriptors: planDescriptors(limit),
+      taken,
+      descriptorLimit: limit,
       owners: owners.buffer as SharedArrayBuffer,
       status: status.buffer as SharedArrayBuffer,
     },
@@ -79,7 +82,7 @@ export function engineRig(
     close(wakeFd);
     close(otherFd);
   });
-  const holding = holdingCells(1);
+  const ofNamespace = shareTable(1);
   /** In one message, which the engine finds when it next looks for one. */
   const post = (...commands: readonly Command[]): void => {
     messages.push(commands);
@@ -111,7 +114,7 @@ export function engineRig(
         fd,
         backends,
         counters: counters.shared,
-        holding,
+        taken: ofNamespace,
       },
       ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
     );
@@ -133,7 +136,7 @@ export function engineRig(
     const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
     const named = { port, name: `a/${port}`, protocol: fds.length === 0 ? 'TCP' : 'UDP' } as const;
     command(
-      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, holding, home: 1, fds },
+      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, taken: ofNamespace, home: 1, fds },
       { kind: 'link', worker: 1, channel: port1 },
     );
     const tell = (message: Passed) => {
@@ -143,5 +146,5 @@ export function engineRig(
     const told = () => receiveMessageOnPort(port2)?.message as readonly Passed[] | undefined;
     return { counters, tell, told };
   };
-  return { engine, owners, status, reports, meanwhile, open, listen, home, post, command };
+  return { engine, owners, status, descriptors, reports, meanwhile, open, listen, home, post, command };
 }

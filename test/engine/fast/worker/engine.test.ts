@@ -2,14 +2,7 @@ import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import {
-  type Answer,
-  type Command,
-  type FrozenWorker,
-  type Report,
-  STATUS,
-  STATUS_WORDS,
-} from '../../../../src/engine/fast/worker/protocol.ts';
+import type { Answer, Command, FrozenWorker, Report } from '../../../../src/engine/fast/worker/protocol.ts';
 import { Session } from '../../../../src/engine/fast/worker/session.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
@@ -168,9 +161,9 @@ test('an exception ends its connection alone; more than a few in a second end th
 });
 
 test('what a slow reader has not taken goes along with a frozen connection without a copy, and stays for a thaw', async (t) => {
-  const { engine, reports, status, listen, command } = engineRig(t);
+  const { engine, reports, descriptors, listen, command } = engineRig(t);
   // Of the rest of the program: there are none for pipes.
-  new Int32Array(status.buffer)[STATUS_WORDS + STATUS.descriptors] = 0.9 * (1 << 20);
+  descriptors.take(0.9 * (1 << 20));
   const sent = 16 << 20;
   const backend = await TcpBackend.start(t, (peer) => peer.send(Buffer.alloc(sent, 'x')));
   const { localPort } = listen({ endpoints: [backend.endpoint] });

@@ -23,7 +23,7 @@ function rig(t: TestContext) {
   t.after(() => {
     for (const [fd, owner] of owners.entries()) if (owner === 1) close(fd);
   });
-  const parked = new ParkedSockets(loop, { add: () => {} });
+  const parked = new ParkedSockets(loop, { take: () => {} });
   const park = (kind: string): number => {
     const fd = must('socket', socket(AF_INET, SOCK_DGRAM));
     loop.own(fd);

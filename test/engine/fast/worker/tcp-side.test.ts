@@ -2,15 +2,14 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readdirSync } from 'node:fs';
 import { type TestContext, test } from 'node:test';
+import { createShares, Resource, Share, shareTable } from '../../../../src/engine/core/shares.ts';
 import { COUNTER } from '../../../../src/engine/core/target.ts';
 import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
-import { StalledBytes } from '../../../../src/engine/fast/worker/stalled-bytes.ts';
 import { type SideOwner, TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
 import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
 import { SCRATCH_BYTES, type WorkerContext } from '../../../../src/engine/fast/worker/worker-context.ts';
-import { Holding, holdingCells } from '../../../../src/engine/holdings.ts';
 import { COUNTERS } from '../../../../src/model/data-plane.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
@@ -37,10 +36,12 @@ function loopOf(t: TestContext): EventLoop {
   });
 }
 
+const SHARES = createShares({ taken: shareTable(1), row: 0, descriptorLimit: 1 << 20, options: OPTIONS });
+
 /** The two sides of a connection, and the far ends of both: what is sent into `sender` comes out at `reader`. */
-function joined(t: TestContext, worker: Partial<WorkerContext>, cells = holdingCells(1)) {
+function joined(t: TestContext, worker: Partial<WorkerContext>, table = shareTable(1)) {
   const counters = new Float64Array(COUNTERS.length);
-  const port = { worker, counters, holding: new Holding(cells, 0) };
+  const port = { worker, counters, share: new Share(table, 0) };
   const connection = { port, target: undefined, moved: () => {}, onPortion: () => {} } as unknown as SideOwner;
   const fds = new Int32Array(4);
   must('socketpair', socketpair(SOCK_STREAM, fds.subarray(0, 2)));
@@ -56,14 +57,14 @@ function joined(t: TestContext, worker: Partial<WorkerContext>, cells = holdingC
 
 test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
   const loop = loopOf(t);
-  const pipes = new PipePool({ loop, max: 1, descriptors: { areScarce: false, add: () => {} } });
+  const pipes = new PipePool({ loop, max: 1, descriptors: { isScarce: false, take: () => {} } });
   const worker = {
     loop,
     pipes,
-    share: new TurnShare(loop),
+    turnShare: new TurnShare(loop),
     scratch: new Memory(SCRATCH_BYTES),
     options: OPTIONS,
-    stalled: new StalledBytes(),
+    shares: SHARES,
   };
   const { sender, from, to, reader } = joined(t, worker);
 
@@ -107,10 +108,10 @@ test('a header waits for a peer that takes nothing yet, and comes before what is
   const loop = loopOf(t);
   const worker = {
     loop,
-    share: new TurnShare(loop),
+    turnShare: new TurnShare(loop),
     scratch: new Memory(SCRATCH_BYTES),
     options: OPTIONS,
-    stalled: new StalledBytes(),
+    shares: SHARES,
   };
   const { sender, from, to, reader, counters } = joined(t, worker);
 
@@ -129,15 +130,18 @@ test('a header waits for a peer that takes nothing yet, and comes before what is
 });
 
 test('a namespace with its share of bytes that nobody takes keeps 4 KiB of each further stream, and loses none', (t) => {
-  const [loop, stalled] = [loopOf(t), new StalledBytes(1 << 20)];
-  const pipes = new PipePool({ loop, max: 0, descriptors: { areScarce: true, add: () => {} } });
-  const share = new TurnShare(loop);
-  const worker = { loop, pipes, share, scratch: new Memory(SCRATCH_BYTES), options: OPTIONS, stalled };
-  const [large, other] = [holdingCells(1), holdingCells(1)];
+  const loop = loopOf(t);
+  const limits = { column: 3, max: 1 << 20, addsUp: 'never' } as const;
+  const stalledBytes = new Resource(limits, new Share(shareTable(1), 0), loop);
+  const pipes = new PipePool({ loop, max: 0, descriptors: { isScarce: true, take: () => {} } });
+  const shares = { ...SHARES, stalledBytes };
+  const turnShare = new TurnShare(loop);
+  const worker = { loop, pipes, turnShare, scratch: new Memory(SCRATCH_BYTES), options: OPTIONS, shares };
+  const [large, other] = [shareTable(1), shareTable(1)];
   const sent = Memory.of(randomBytes(1 << 20));
   /** A stream whose receiver takes nothing, until its sender cannot go on. */
-  const stall = (cells: SharedArrayBuffer) => {
-    const stream = joined(t, worker, cells);
+  const stall = (table: SharedArrayBuffer) => {
+    const stream = joined(t, worker, table);
     const { sender, from } = stream;
     let bytes = 0;
     for (let more = 1; more > 0; bytes += Math.max(0, more)) {
@@ -171,7 +175,7 @@ test('a namespace with its share of bytes that nobody takes keeps 4 KiB of each 
     }
     assert.ok(received.bytes.subarray(0, bytes).equals(sent.bytes.subarray(0, bytes)));
   }
-  for (const cells of [large, other]) assert.equal(new Holding(cells, 0).stalledBytes, 0);
+  for (const table of [large, other]) assert.ok(new Int32Array(table).every((amount) => amount === 0));
 });
 
 const MIB = 1 << 20;
@@ -212,8 +216,8 @@ test('streams that could go on for ever share each turn fairly, and keep it shor
   assert.ok(Math.min(...rounds) > 0.5, `the least of them got ${Math.min(...rounds)} of what the luckiest did`);
 });
 
-function poolOf(t: TestContext, max: number, areScarce = false): PipePool {
-  return new PipePool({ loop: loopOf(t), max, descriptors: { areScarce, add: () => {} } });
+function poolOf(t: TestContext, max: number, isScarce = false): PipePool {
+  return new PipePool({ loop: loopOf(t), max, descriptors: { isScarce, take: () => {} } });
 }
 
 function openDescriptors(): number {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { STATUS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import {
   AF_INET,
@@ -39,7 +38,7 @@ function connected(t: TestContext, port: number): RawPeer {
 
 function rig(t: TestContext, { limit = 1 << 20 } = {}) {
   const clock = new ManualClock();
-  const { engine, owners, status, listen, command, post } = engineRig(
+  const { engine, owners, descriptors, listen, command, post } = engineRig(
     t,
     { udpIdleTimeoutMs: 300, udpFirstReplyTimeoutMs: 300 },
     { clock, limit },
@@ -55,7 +54,7 @@ function rig(t: TestContext, { limit = 1 << 20 } = {}) {
     clock.advance(ms);
     turns();
   };
-  return { listen, command, post, turns, open, pass, status };
+  return { listen, command, post, turns, open, pass, descriptors };
 }
 
 type Rig = ReturnType<typeof rig>;
@@ -183,7 +182,7 @@ test('sockets that are kept for later are given up before clients wait for descr
   endCleanly(it, client, endpoint);
   assert.equal(it.open().length, 1);
   // Other threads have all that is not kept for others, but for the parked one.
-  it.status[STATUS.descriptors] = 24;
+  it.descriptors.take(23);
   exchange(t, it, listener, localPort, 'at the limit');
   assert.equal(it.open().length, 2, 'those of the open connection');
 });

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { shareTable } from '../../../../src/engine/core/shares.ts';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import type { FrozenWorker } from '../../../../src/engine/fast/worker/protocol.ts';
-import { holdingCells } from '../../../../src/engine/holdings.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { waitFor } from '../../../netns/wait.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
@@ -28,7 +28,7 @@ function carrier(t: TestContext) {
     fds: [fd],
     backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }),
     counters: counters.shared,
-    holding: holdingCells(2),
+    taken: shareTable(2),
   });
   return { ...rig, localPort, counters };
 }

@@ -81,6 +81,8 @@ export class Resource {
   readonly #maxOfPort: number;
   readonly #reserve: number;
   readonly #reservedPart: number;
+  /** While more than this is free, no namespace can be at its limit: none has more than what is not free. */
+  readonly #plenty: number;
   readonly #addsUp: Limits['addsUp'];
   readonly #all: Share;
   readonly #loop: { readonly turns: number };
@@ -94,6 +96,7 @@ export class Resource {
     this.#maxOfPort = limits.maxOfPort ?? limits.max;
     this.#reserve = limits.reserve ?? 0;
     this.#reservedPart = limits.reservedPart ?? 1;
+    this.#plenty = this.#max / 2 + this.#reserve;
     this.#addsUp = limits.addsUp;
     this.#all = all;
     this.#loop = loop;
@@ -121,16 +124,14 @@ export class Resource {
     return this.limitOf(share, amount, more) === undefined;
   }
 
-  /** The limit that keeps the Service port of this share from taking as much, if any. `more`: if so many more were free. */
+  /** The limit that keeps the port of this share from taking as much, if any. `more`: if so many more were free. */
   limitOf(share: Share, amount = 1, more = 0): 'per-service' | 'per-namespace' | 'total' | undefined {
     if (share.ofPort(this.#column) + amount > this.#maxOfPort) return 'per-service';
     const free = this.#free + more;
+    if (free > this.#plenty) return undefined;
     if (free < amount) return 'total';
-    const left = this.#leftOf(free);
-    // Nobody has more than what is not free.
-    if (left > this.#max / 2) return undefined;
     const others = this.#addsUp === 'never' ? 0 : share.others(this.#column);
-    return mayTakeMore(share.own(this.#column) + others, left) ? undefined : 'per-namespace';
+    return mayTakeMore(share.own(this.#column) + others, this.#leftOf(free)) ? undefined : 'per-namespace';
   }
 
   /** Without the reserve. */

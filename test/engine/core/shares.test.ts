@@ -162,7 +162,8 @@ test('bytes are limited in each thread by itself, descriptors and flows in all',
   there.shares.stalledBytes.take(32 << 20, there.share);
   there.shares.flows.take(80, there.share);
   assert.equal(there.shares.stalledBytes.mayTake(there.share), false);
-  assert.equal(here.shares.stalledBytes.mayTake(here.share), true);
+  here.shares.stalledBytes.take(26 << 20);
+  assert.equal(here.shares.stalledBytes.mayTake(here.share), true, 'others have most of it here, but this has none');
   assert.equal(here.shares.flows.limitOf(here.share), 'per-namespace');
   memory.clear(1);
   assert.equal(here.shares.flows.limitOf(here.share), undefined, 'the other thread has died');

@@ -2,7 +2,7 @@ import type { Address, IpFamily } from './address.ts';
 import type { ProxiedProtocol } from './service-port.ts';
 
 /** The conntrack entries with this original destination. */
-export interface Destination {
+export interface OriginalDestination {
   /** Absent for a NodePort: any address of this node. */
   readonly destination?: Address;
   /** Of a NodePort's entries; absent: both. */
@@ -10,7 +10,7 @@ export interface Destination {
   readonly port: number;
 }
 
-export interface UdpFlows extends Destination {
+export interface UdpFlows extends OriginalDestination {
   /** Entries that NAT sends to this local port are right, and stay. Absent when none is right. */
   readonly keepLocalPort?: number;
 }
@@ -34,7 +34,7 @@ export interface Conntrack {
    * Deletes the entries of TCP to any of these that NAT left as they are and nobody has answered. They were made while
    * rules were missing, and the client's next packet would take the same way.
    */
-  deleteMissed(destinations: readonly Destination[]): Promise<number>;
+  deleteMissed(destinations: readonly OriginalDestination[]): Promise<number>;
   /** Deletes the entries with this mark: those that show endpoints the addresses of clients (docs/adr/0023). */
   deleteMarked(mark: number): Promise<number>;
 }

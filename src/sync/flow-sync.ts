@@ -1,5 +1,5 @@
 import type { IpFamily } from '../model/address.ts';
-import type { Conntrack, Destination, UdpFlows } from '../model/conntrack.ts';
+import type { Conntrack, OriginalDestination, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { type ClientSets, destinations, type ProxiedProtocol, type ServicePort } from '../model/service-port.ts';
@@ -21,7 +21,7 @@ interface FlowSyncOptions {
 
 /** What the rules of one Service port do with packets to one destination. */
 interface Treatment {
-  readonly destination: Destination;
+  readonly destination: OriginalDestination;
   /** Empty while everybody is refused. */
   readonly localPorts: readonly number[];
   /** Decides between the local ports. When it changes, any entry may have the wrong one. */
@@ -39,11 +39,11 @@ export class FlowSync {
   /** By destination. Several Service ports may claim the same, and one of them gets the rules. */
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
   /** By destination. `keeps`: entries to a port of current rules are right. */
-  readonly #changed = new Map<string, { readonly destination: Destination; readonly keeps: boolean }>();
+  readonly #changed = new Map<string, { readonly destination: OriginalDestination; readonly keeps: boolean }>();
   /** UDP local ports whose entries {@link release} could not delete. */
   readonly #leftPorts = new Set<number>();
   /** Of TCP, whose rules were missing. */
-  #missed: readonly Destination[] = [];
+  #missed: readonly OriginalDestination[] = [];
   /** Local ports that get another owner, for {@link #releasing}. */
   #released = noPorts();
   #releasing: Promise<void> | undefined;
@@ -166,7 +166,7 @@ export class FlowSync {
     }
   }
 
-  #change(destination: Destination, keeps: boolean): void {
+  #change(destination: OriginalDestination, keeps: boolean): void {
     const key = keyOf(destination);
     this.#changed.set(key, { destination, keeps: keeps && this.#changed.get(key)?.keeps !== false });
   }
@@ -187,7 +187,7 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
 }
 
 function destinationsOf(servicePort: ServicePort, family: IpFamily) {
-  return destinations(servicePort).map((each): readonly [Destination, typeof each] => {
+  return destinations(servicePort).map((each): readonly [OriginalDestination, typeof each] => {
     const { address, port } = each;
     return [address === undefined ? { family, port } : { destination: address, port }, each];
   });
@@ -203,6 +203,6 @@ function listenersOf(portal: Portal, { node, pods, others }: ClientSets): readon
   return targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
 }
 
-function keyOf({ destination, port }: Destination): string {
+function keyOf({ destination, port }: OriginalDestination): string {
   return `${destination ?? ''} ${port}`;
 }

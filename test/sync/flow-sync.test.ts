@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Destination, UdpFlows } from '../../src/model/conntrack.ts';
+import type { OriginalDestination, UdpFlows } from '../../src/model/conntrack.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
@@ -19,7 +19,7 @@ function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
 function harness() {
   const asked: UdpFlows[] = [];
   const left: string[] = [];
-  const missed: Destination[] = [];
+  const missed: OriginalDestination[] = [];
   const clock = new ManualClock();
   let calls = 0;
   const counted: number[] = [];

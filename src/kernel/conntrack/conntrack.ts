@@ -1,5 +1,5 @@
 import { type Address, FAMILIES, type IpFamily } from '../../model/address.ts';
-import type { Conntrack, Destination, UdpFlows } from '../../model/conntrack.ts';
+import type { Conntrack, OriginalDestination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
@@ -31,7 +31,7 @@ export class NetlinkConntrack implements Conntrack {
     return await this.#delete(families, { protocol }, isStale);
   }
 
-  async deleteMissed(destinations: readonly Destination[]): Promise<number> {
+  async deleteMissed(destinations: readonly OriginalDestination[]): Promise<number> {
     const isStale = missed(destinations, new Set(this.#localAddresses()));
     return await this.#delete(familiesOf(destinations), { protocol: 'TCP', port: commonPortOf(destinations) }, isStale);
   }

@@ -1,5 +1,5 @@
 import { type Address, FAMILIES, familyOf, type IpFamily } from '../../model/address.ts';
-import type { Destination, UdpFlows } from '../../model/conntrack.ts';
+import type { OriginalDestination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 
 /** Entries of one protocol, to one original destination port or to any. */
@@ -37,13 +37,13 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
 }
 
 /** Selects those of TCP that NAT left as they are, and that nobody has answered. */
-export function missed(destinations: readonly Destination[], localAddresses: ReadonlySet<Address>): IsStale {
+export function missed(destinations: readonly OriginalDestination[], localAddresses: ReadonlySet<Address>): IsStale {
   const meant = meantBy(destinations, localAddresses);
   return (entry) => entry.isOpening && !entry.isRedirected && meant(entry).length > 0;
 }
 
 /** Finds the destinations among these that an entry has. */
-function meantBy<To extends Destination>(
+function meantBy<To extends OriginalDestination>(
   flows: readonly To[],
   localAddresses: ReadonlySet<Address>,
 ): (entry: Entry) => readonly To[] {
@@ -57,7 +57,7 @@ function meantBy<To extends Destination>(
     if (index === undefined) return [];
     const destination = entry.destination();
     const ofNodePorts = isLocal(destination) ? (index.get(undefined) ?? []) : [];
-    const isOfFamily = ({ family }: Destination) => family === undefined || family === familyOf(destination);
+    const isOfFamily = ({ family }: OriginalDestination) => family === undefined || family === familyOf(destination);
     return [...(index.get(destination) ?? []), ...ofNodePorts.filter(isOfFamily)];
   };
 }
@@ -78,7 +78,7 @@ function isKept({ isRedirected, replyPort }: Entry, { keepLocalPort }: UdpFlows)
 }
 
 /** The families that entries of `flows` can have. */
-export function familiesOf(flows: readonly Destination[]): ReadonlySet<IpFamily> {
+export function familiesOf(flows: readonly OriginalDestination[]): ReadonlySet<IpFamily> {
   return new Set(
     flows.flatMap(({ destination, family }) => {
       if (destination !== undefined) return familyOf(destination);
@@ -88,7 +88,7 @@ export function familiesOf(flows: readonly Destination[]): ReadonlySet<IpFamily>
 }
 
 /** The original destination port of all entries of `flows`, if it is the same; else `undefined`. */
-export function commonPortOf(flows: readonly Destination[]): number | undefined {
+export function commonPortOf(flows: readonly OriginalDestination[]): number | undefined {
   const port = flows[0]?.port;
   return flows.every((flow) => flow.port === port) ? port : undefined;
 }

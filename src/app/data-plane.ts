@@ -1,5 +1,6 @@
 import type { Config } from '../config/config.ts';
 import { createFastDataPlane, defaultWorkers } from '../engine/fast/create.ts';
+import type { EndpointSocketOptions } from '../engine/node/endpoint-socket.ts';
 import {
   createNodeDataPlane,
   loadKeeper,
@@ -8,7 +9,6 @@ import {
 } from '../engine/node/node-data-plane.ts';
 import { localPorts } from '../kernel/local-ports.ts';
 import type { DataPlane, DataPlaneObserver } from '../model/data-plane.ts';
-import type { EndpointSocketOptions } from '../sys/endpoint-socket.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
@@ -69,7 +69,7 @@ export async function openDataPlane(
 /** koffi's addon, which may not load here, is imported only where it is needed. */
 async function canMark(mark: number, log: Log): Promise<boolean> {
   try {
-    (await import('../sys/endpoint-socket.ts')).checkMarking(mark);
+    (await import('../engine/node/endpoint-socket.ts')).checkMarking(mark);
     return true;
   } catch (error) {
     log.warn(
@@ -82,6 +82,6 @@ async function canMark(mark: number, log: Log): Promise<boolean> {
 }
 
 async function socketMaker(options: EndpointSocketOptions): Promise<NodeDataPlaneSetup['openSocket']> {
-  const { openEndpointSocket } = await import('../sys/endpoint-socket.ts');
+  const { openEndpointSocket } = await import('../engine/node/endpoint-socket.ts');
   return (address, protocol) => openEndpointSocket(address, protocol, options);
 }

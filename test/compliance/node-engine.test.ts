@@ -1,5 +1,5 @@
+import { openEndpointSocket } from '../../src/engine/node/endpoint-socket.ts';
 import { createNodeDataPlane, loadKeeper, loadKernelSockets } from '../../src/engine/node/node-data-plane.ts';
-import { openEndpointSocket } from '../../src/sys/endpoint-socket.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { CONNECTION_MARK } from './data-plane/harness.ts';
 import { dataPlaneCompliance } from './data-plane.ts';

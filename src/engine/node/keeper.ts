@@ -7,13 +7,13 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { KnownClients } from '../../services/known-clients.ts';
 import { close } from '../../sys/descriptor.ts';
-import { type EndpointSocketOptions, openUnbound } from '../../sys/endpoint-socket.ts';
 import { shutdownWrite } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 import { keptTcpClient, keptUdpClient } from '../kept-client.ts';
 import { type KeptClient, KeptDials, SEARCHING } from '../kept-dials.ts';
 import { type PortSearch, STILL_SEARCHING } from '../port-walk.ts';
+import { type EndpointSocketOptions, openUnbound } from './endpoint-socket.ts';
 import { descriptorOf } from './kernel-sockets.ts';
 
 /** Makes endpoints see clients by their own address (docs/adr/0023). */

@@ -1,5 +1,5 @@
-import { congestionOption } from './congestion-control.ts';
-import { close } from './descriptor.ts';
+import { congestionOption } from '../../sys/congestion-control.ts';
+import { close } from '../../sys/descriptor.ts';
 import {
   AF_INET,
   AF_INET6,
@@ -12,9 +12,9 @@ import {
   type SocketOption,
   setOption,
   socket,
-} from './socket.ts';
-import { encodeSocketAddress, familyOfText } from './socket-address.ts';
-import { must } from './sys-error.ts';
+} from '../../sys/socket.ts';
+import { encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
+import { must } from '../../sys/sys-error.ts';
 
 const ANY_IPV4 = encodeSocketAddress('0.0.0.0', 0);
 const ANY_IPV6 = encodeSocketAddress('::', 0);

@@ -1,9 +1,6 @@
-import { bind, result } from '../src/sys/libc.ts';
+import { calls, result } from '../src/sys/calls.ts';
 import { IOVEC, Memory, MMSGHDR } from '../src/sys/memory.ts';
 import { SOCKET_ADDRESS_BYTES } from '../src/sys/socket.ts';
-
-const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
-const sendmmsgC = bind('int sendmmsg(int, int64_t, unsigned int, int)');
 
 const MSG_WAITFORONE = 0x10000;
 const DATA_BYTES = 2048;
@@ -64,7 +61,7 @@ export class DatagramBatch implements Datagrams {
       this.#vectorWords[(i * IOVEC.size + IOVEC.length) / 4] = DATA_BYTES;
       this.#headerWords[(i * MMSGHDR.size + MMSGHDR.nameLength) / 4] = SOCKET_ADDRESS_BYTES;
     }
-    const count = result(recvmmsgC(fd, this.#headers.address, this.#capacity, MSG_WAITFORONE, 0));
+    const count = result(calls.recvmmsg(fd, this.#headers.address, this.#capacity, MSG_WAITFORONE, 0));
     this.#used = Math.max(count, 0);
     for (let i = 0; i < count; i++) this.setLength(i, this.#headerWords[(i * MMSGHDR.size + MMSGHDR.bytes) / 4]!);
     return count;
@@ -80,7 +77,7 @@ export class DatagramBatch implements Datagrams {
   }
 
   send(fd: number, count: number): number {
-    return result(sendmmsgC(fd, this.#headers.address, count, 0));
+    return result(calls.sendmmsg(fd, this.#headers.address, count, 0));
   }
 }
 

@@ -1,11 +1,9 @@
-import { bind, result } from '../src/sys/libc.ts';
+import { result } from '../src/sys/calls.ts';
 import { Memory } from '../src/sys/memory.ts';
 import { SOCKET_ADDRESS_BYTES, setOption } from '../src/sys/socket.ts';
 import { must } from '../src/sys/sys-error.ts';
+import { recvfrom, sendto } from './calls.ts';
 import type { Datagrams } from './datagram-batch.ts';
-
-const recvfromC = bind('int64_t recvfrom(int, int64_t, size_t, int, int64_t, int64_t)');
-const sendtoC = bind('int64_t sendto(int, int64_t, size_t, int, int64_t, unsigned int)');
 
 const IPPROTO_UDP = 17;
 const UDP_SEGMENT = 103;
@@ -36,7 +34,7 @@ export class RunBatch implements Datagrams {
   receive(fd: number): number {
     this.#nameLength.bytes.writeUInt32LE(SOCKET_ADDRESS_BYTES);
     const { address } = this.data;
-    const bytes = result(recvfromC(fd, address, MOST_BYTES, 0, this.#name.address, this.#nameLength.address));
+    const bytes = result(recvfrom(fd, address, MOST_BYTES, 0, this.#name.address, this.#nameLength.address));
     return bytes < 0 ? bytes : Math.floor(bytes / this.#datagramBytes);
   }
 
@@ -50,7 +48,7 @@ export class RunBatch implements Datagrams {
   send(fd: number, count: number): number {
     const bytes = count * this.#datagramBytes;
     const [name, nameLength] = this.#isAddressed ? [this.#name.address, this.#nameLength.bytes.readUInt32LE()] : [0, 0];
-    const sent = result(sendtoC(fd, this.data.address, bytes, 0, name, nameLength));
+    const sent = result(sendto(fd, this.data.address, bytes, 0, name, nameLength));
     return sent < 0 ? sent : sent / this.#datagramBytes;
   }
 }

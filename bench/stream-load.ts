@@ -1,12 +1,13 @@
 import { closeSync, ftruncateSync, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { result } from '../src/sys/calls.ts';
 import { EPOLLIN, EPOLLOUT, Epoll } from '../src/sys/epoll.ts';
-import { bind, result } from '../src/sys/libc.ts';
 import { Memory } from '../src/sys/memory.ts';
 import { AF_INET, connect, recv, SOCK_STREAM, shutdownWrite, socket } from '../src/sys/socket.ts';
 import { encodeSocketAddress } from '../src/sys/socket-address.ts';
 import { EAGAIN, EINPROGRESS, must } from '../src/sys/sys-error.ts';
+import { sendfile } from './calls.ts';
 
 /*
  * Sends on so many connections as fast as they take it, until stream-sink.ts has everything. Writes one line of JSON.
@@ -16,7 +17,6 @@ import { EAGAIN, EINPROGRESS, must } from '../src/sys/sys-error.ts';
  * Neither end copies or looks at a byte, so that nearly all of the processors' time is the proxy's and the kernel's.
  */
 
-const sendfileC = bind('int64_t sendfile(int, int, int64_t, size_t)');
 const PIECE_BYTES = 1 << 20;
 
 const [host, port, streams, seconds] = [process.argv[2]!, ...process.argv.slice(3).map(Number)] as [
@@ -51,7 +51,7 @@ function move(fd: number): void {
     return;
   }
   offset.bytes.fill(0);
-  const sent = result(sendfileC(fd, file, offset.address, PIECE_BYTES));
+  const sent = result(sendfile(fd, file, offset.address, PIECE_BYTES));
   if (sent !== -EAGAIN) bytes += must('sendfile', sent);
 }
 

@@ -1,6 +1,6 @@
+import { calls, result } from '../src/sys/calls.ts';
 import { close } from '../src/sys/descriptor.ts';
 import { EPOLLIN, Epoll } from '../src/sys/epoll.ts';
-import { bind, result } from '../src/sys/libc.ts';
 import { Memory } from '../src/sys/memory.ts';
 import {
   AF_INET,
@@ -23,7 +23,6 @@ import { EAGAIN, must } from '../src/sys/sys-error.ts';
  *   stream-sink.ts PORT
  */
 
-const recvC = bind('int64_t recv(int, int64_t, size_t, int)');
 /** On TCP, bytes are counted and dropped. */
 const MSG_TRUNC = 0x20;
 const NOWHERE = 0;
@@ -51,7 +50,7 @@ for (;;) {
       acceptOne();
       continue;
     }
-    const taken = result(recvC(fd, NOWHERE, MOST_BYTES, MSG_TRUNC));
+    const taken = result(calls.recv(fd, NOWHERE, MOST_BYTES, MSG_TRUNC));
     if (taken <= 0 && taken !== -EAGAIN) close(fd);
   }
 }

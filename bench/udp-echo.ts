@@ -1,4 +1,4 @@
-import { bind, result } from '../src/sys/libc.ts';
+import { calls, result } from '../src/sys/calls.ts';
 import { AF_INET, bindTo, SO_RCVBUF, SOCK_DGRAM, SOL_SOCKET, setOption, socket } from '../src/sys/socket.ts';
 import { encodeSocketAddress } from '../src/sys/socket-address.ts';
 import { must } from '../src/sys/sys-error.ts';
@@ -23,7 +23,7 @@ const fd = must('socket', socket(AF_INET, SOCK_DGRAM));
 batch.prepare(fd);
 must('setsockopt', setOption(fd, { level: SOL_SOCKET, name: SO_RCVBUF, value: 4 << 20 }));
 must('bind', bindTo(fd, encodeSocketAddress('0.0.0.0', port!)));
-must('fcntl', result(bind('int fcntl(int, int, int)')(fd, F_SETFL, BLOCKING)));
+must('fcntl', result(calls.fcntl(fd, F_SETFL, BLOCKING)));
 for (;;) {
   const count = batch.receive(fd);
   if (count > 0) batch.send(fd, count);

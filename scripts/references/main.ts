@@ -5,6 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { type Blocks, withBlocks } from './blocks.ts';
+import { callNames } from './calls.ts';
 import { flagTables } from './flags.ts';
 import { metricTables } from './metrics.ts';
 
@@ -12,6 +13,7 @@ const ROOT = resolve(import.meta.dirname, '../..');
 const DOCUMENTS: Readonly<Record<string, Blocks>> = {
   'docs/flags.md': flagTables(),
   'docs/metrics.md': metricTables(),
+  'docs/security.md': callNames(),
 };
 
 const isCheck = process.argv.includes('--check');

@@ -13,3 +13,8 @@ export function code(text: string): string {
 export function words(text: string): string {
   return text.replaceAll(/[\\<*]/g, '\\$&');
 }
+
+/** A text in lines of at most 120 columns. */
+export function filled(text: string): string {
+  return text.replaceAll(/(.{1,120})(?: |$)/g, '$1\n').trimEnd();
+}

@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { allLocalAddresses } from '../kernel/addresses.ts';
-import type { FindObstacle } from '../kernel/client-addresses.ts';
-import type { FindRoutedApart } from '../kernel/policy-routing.ts';
+import type { FindObstacle, FindRoutedApart } from '../kernel/client-addresses.ts';
 import { type Address, type Cidr, type IpFamily, needsLink } from '../model/address.ts';
 import type { ClientAddress, ClientFacts } from '../model/client-address.ts';
 import type { DataPlane } from '../model/data-plane.ts';

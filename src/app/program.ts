@@ -11,7 +11,6 @@ import { createExec } from '../kernel/iptables/exec.ts';
 import { installedFlavours } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
-import { requireRoot } from '../kernel/process.ts';
 import type { MachineSettings } from '../model/host-settings.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput } from '../operate/log/output.ts';
@@ -87,4 +86,11 @@ function openLog({ verbosity, format }: LogConfig): ProcessLog {
 function refuse(why: string): number {
   process.stderr.write(`${PROGRAM}: ${why}\n`);
   return 1;
+}
+
+/** Throws a sentence for the user unless this process is root, as iptables itself asks for that. */
+function requireRoot(): void {
+  const uid = process.geteuid?.() ?? 0;
+  if (uid !== 0)
+    throw new Error(`it runs as user ${uid}, and iptables needs root; start it as root, such as with sudo`);
 }

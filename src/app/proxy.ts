@@ -1,7 +1,7 @@
 import { VERSION } from '../config/version.ts';
+import { checkDescriptorLimit } from '../kernel/descriptor-limit.ts';
 import { applyHostSettings } from '../kernel/host-settings.ts';
 import type { NodeClaim } from '../kernel/node-claim.ts';
-import { checkDescriptorLimit } from '../kernel/process.ts';
 import type { SetWeight } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';

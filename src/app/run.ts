@@ -1,9 +1,10 @@
+import { isatty } from 'node:tty';
 import type { Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
-import { endProcess, giveBackMemory, isOnTerminal, leaveProcess } from '../kernel/process.ts';
+import { endProcess, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
@@ -11,6 +12,7 @@ import type { Channel } from '../upgrade/channel.ts';
 import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
+import { collectGarbage } from '../util/garbage.ts';
 import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
 import { assemble } from './assemble.ts';
 import { ConfigurationWatch } from './configuration-watch.ts';
@@ -186,4 +188,19 @@ async function upgradeMeans({ handOver }: ServiceProxy): Promise<UpgradeOptions[
   // taken the place of this one on disk when an upgrade is requested.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
   return { dataPlane: handOver, startSuccessor: () => startSuccessor(VERSION, clock) };
+}
+
+/** Gives back what a burst of work has left in V8's heap and in malloc's. */
+async function giveBackMemory(): Promise<void> {
+  collectGarbage();
+  // Where koffi's addon cannot be loaded, malloc keeps it.
+  await import('../sys/calls.ts').then(({ callsAside }) => callsAside.malloc_trim(0)).catch(() => {});
+}
+
+/**
+ * A person has started this process, and SIGHUP says that the terminal has closed. `nohup`, which wants the opposite,
+ * leaves no terminal on these three; Node does not show whether SIGHUP was ignored.
+ */
+function isOnTerminal(env: NodeJS.ProcessEnv): boolean {
+  return env['NOTIFY_SOCKET'] === undefined && [0, 1, 2].some((fd) => isatty(fd));
 }

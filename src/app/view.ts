@@ -2,7 +2,8 @@ import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
 import { machine } from '../kernel/addresses.ts';
-import { measureLoopDelay, ownDescriptorLimit } from '../kernel/process.ts';
+import { descriptorLimit } from '../kernel/descriptor-limit.ts';
+import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
 import type { SchedulerName } from '../model/scheduler.ts';
@@ -127,6 +128,6 @@ function nodeView(
 }
 
 async function descriptors(): Promise<NodeView['descriptors']> {
-  const limit = ownDescriptorLimit();
+  const limit = descriptorLimit();
   return { open: await openDescriptors(), ...(limit !== undefined && { limit }) };
 }

@@ -202,7 +202,7 @@ export async function watchAddresses({
   };
   try {
     // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
-    const { RouteEvents } = await import('../sys/netlink.ts');
+    const { RouteEvents } = await import('./rtnetlink.ts');
     const events = new RouteEvents();
     every(LOOK_MS, () => {
       if (events.take()) onChange();

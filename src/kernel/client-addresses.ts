@@ -1,4 +1,4 @@
-import type { IpFamily } from '../model/address.ts';
+import type { Cidr, IpFamily } from '../model/address.ts';
 import { listed, messageOf } from '../util/text.ts';
 import { listIfThere, readIfThere } from './files.ts';
 
@@ -20,6 +20,15 @@ export async function obstacleFinder(): Promise<FindObstacle> {
     able.add(family);
     return shortTimeWait() ?? unseenBridge(family);
   };
+}
+
+/** The sources for which this machine has rules of policy routing (`ip rule`). Throws a `SysError`. */
+export type FindRoutedApart = (family: IpFamily) => readonly Cidr[];
+
+export async function routedApartFinder(): Promise<FindRoutedApart> {
+  // Loaded here for the same reason. Where it does not load, no address is kept.
+  const rtnetlink = await import('./rtnetlink.ts').catch(() => undefined);
+  return rtnetlink?.routedApart ?? (() => []);
 }
 
 /** Where the kernel's files are. */

@@ -23,24 +23,21 @@ export function congestionControlOf(fd: number): string | undefined {
 
 /** What a TCP socket has that nobody has told. */
 export function defaultCongestionControl(): string | undefined {
-  const fd = must('socket', socket(AF_INET, SOCK_STREAM));
-  try {
-    return congestionControlOf(fd);
-  } finally {
-    close(fd);
-  }
+  return ofNewSocket(congestionControlOf);
 }
 
 /** Why our sockets cannot have it; `undefined` when they can. The kernel loads its module if there is one. */
 export function congestionControlProblem(name: string): string | undefined {
+  const errno = ofNewSocket((fd) => -setOption(fd, congestionOption(name)));
+  if (errno === 0) return undefined;
+  if (errno === ENOENT) return `this kernel has no congestion control "${name}"`;
+  if (errno === EPERM) return `without CAP_NET_ADMIN, net.ipv4.tcp_allowed_congestion_control must list "${name}"`;
+  return `the kernel refuses "${name}" (${errnoName(errno)})`;
+}
+
+function ofNewSocket<T>(ask: (fd: number) => T): T {
   const fd = must('socket', socket(AF_INET, SOCK_STREAM));
-  try {
-    const errno = -setOption(fd, congestionOption(name));
-    if (errno === 0) return undefined;
-    if (errno === ENOENT) return `this kernel has no congestion control "${name}"`;
-    if (errno === EPERM) return `without CAP_NET_ADMIN, net.ipv4.tcp_allowed_congestion_control must list "${name}"`;
-    return `the kernel refuses "${name}" (${errnoName(errno)})`;
-  } finally {
-    close(fd);
-  }
+  const answer = ask(fd);
+  close(fd);
+  return answer;
 }

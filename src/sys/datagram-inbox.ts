@@ -1,3 +1,4 @@
+import { calls, result } from './calls.ts';
 import {
   CONTROL_STRIDE,
   CONTROL_WORDS,
@@ -11,9 +12,7 @@ import {
   slotData,
   writeSegmentControl,
 } from './datagram-slots.ts';
-import { bindRepeated, result } from './libc.ts';
-import type { Memory } from './memory.ts';
-import { CMSGHDR, MMSGHDR } from './memory.ts';
+import { CMSGHDR, type Memory, MMSGHDR } from './memory.ts';
 import {
   AF_INET,
   AF_INET6,
@@ -26,9 +25,6 @@ import {
   send,
 } from './socket.ts';
 import { decodeAddress } from './socket-address.ts';
-
-const recvmmsgC = bindRepeated('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
-const sendmsgC = bindRepeated('int64_t sendmsg(int, int64_t, int)');
 
 /** In words of a control message. `struct in_pktinfo`: interface, local address, destination. */
 const V4_LOCAL = CMSGHDR.size / 4 + 1;
@@ -86,7 +82,7 @@ export class DatagramInbox {
       headerWords[i * HEADER_WORDS + MMSGHDR.nameLength / 4] = SOCKET_ADDRESS_BYTES;
       headerWords[i * HEADER_WORDS + MMSGHDR.controlLength / 4] = CONTROL_STRIDE;
     }
-    const received = result(recvmmsgC(fd, headers.address, atMost, 0, 0));
+    const received = result(calls.recvmmsg(fd, headers.address, atMost, 0, 0));
     this.#used = Math.max(received, 0);
     return received;
   }
@@ -148,7 +144,7 @@ export class DatagramInbox {
     headerWords[MMSGHDR.nameLength / 4] = 0;
     headerWords[MMSGHDR.controlLength / 4] = SEGMENT_CONTROL_BYTES;
     writeSegmentControl(controlWords, 0, this.bytes(first));
-    return result(sendmsgC(fd, headers.address, MSG_NOSIGNAL));
+    return result(calls.sendmsg(fd, headers.address, MSG_NOSIGNAL));
   }
 
   #isV4(i: number): boolean {

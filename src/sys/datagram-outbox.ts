@@ -1,3 +1,4 @@
+import { calls, result } from './calls.ts';
 import type { ReplyPath } from './datagram-inbox.ts';
 import {
   CONTROL_WORDS,
@@ -10,12 +11,8 @@ import {
   slotData,
   writeSegmentControl,
 } from './datagram-slots.ts';
-import { bindRepeated, result } from './libc.ts';
 import { MMSGHDR } from './memory.ts';
 import { EAGAIN } from './sys-error.ts';
-
-const recvmmsgC = bindRepeated('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
-const sendmmsgC = bindRepeated('int sendmmsg(int, int64_t, unsigned int, int)');
 
 /** Datagrams that are sent with one header. */
 interface Run {
@@ -51,7 +48,7 @@ export class DatagramOutbox {
   /** Receives up to `max` (at most {@link room}) datagrams at a connected socket. Their number, or a negative errno. */
   receive(fd: number, max: number): number {
     const headers = this.#incoming.headers.at(this.#used * MMSGHDR.size, max * MMSGHDR.size);
-    return result(recvmmsgC(fd, headers, max, 0, 0));
+    return result(calls.recvmmsg(fd, headers, max, 0, 0));
   }
 
   /** Addresses the `count` datagrams of the last {@link receive} as replies. Returns their bytes. */
@@ -78,7 +75,7 @@ export class DatagramOutbox {
     const runs = this.#runs.length;
     let lost = 0;
     for (let i = 0; i < runs; ) {
-      const sent = result(sendmmsgC(fd, this.#outgoing.headers.address + i * MMSGHDR.size, runs - i, 0));
+      const sent = result(calls.sendmmsg(fd, this.#outgoing.headers.address + i * MMSGHDR.size, runs - i, 0));
       if (sent > 0) {
         i += sent;
         continue;
@@ -119,7 +116,7 @@ export class DatagramOutbox {
     path.canSegment = false;
     for (let slot = first; slot < first + count; slot++) {
       this.#address(i, { path, first: slot, count: 1 });
-      sendmmsgC(fd, this.#outgoing.headers.address + i * MMSGHDR.size, 1, 0);
+      calls.sendmmsg(fd, this.#outgoing.headers.address + i * MMSGHDR.size, 1, 0);
     }
   }
 }

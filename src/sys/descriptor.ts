@@ -1,40 +1,32 @@
-import { bind, bindRepeated, result } from './libc.ts';
+import { calls, result } from './calls.ts';
 import { Memory } from './memory.ts';
-
-const closeC = bind('int close(int)');
-const readC = bindRepeated('int64_t read(int, int64_t, size_t)');
-const writeC = bindRepeated('int64_t write(int, int64_t, size_t)');
-const fcntlC = bind('int fcntl(int, int, int)');
-const eventfdC = bind('int eventfd(unsigned int, int)');
-const getrlimitC = bind('int getrlimit(int, int64_t)');
 
 const F_SETFL = 4;
 const F_DUPFD_CLOEXEC = 1030;
 const EFD_CLOEXEC = 0o2000000;
 const EFD_NONBLOCK = 0o4000;
-const RLIMIT_NOFILE = 7;
 
 /**
  * Linux frees the number before anything can fail. So do not retry after EINTR: that might close a descriptor that
  * another thread has just opened.
  */
 export function close(fd: number): number {
-  return result(closeC(fd));
+  return result(calls.close(fd));
 }
 
 /** Bytes read into `memory` at `offset`, or a negative errno. */
 export function read(fd: number, memory: Memory, offset: number, length: number): number {
-  return result(readC(fd, memory.at(offset, length), length));
+  return result(calls.read(fd, memory.at(offset, length), length));
 }
 
 /** Bytes written from the start of `memory`, or a negative errno. */
 export function write(fd: number, memory: Memory, length: number): number {
-  return result(writeC(fd, memory.at(0, length), length));
+  return result(calls.write(fd, memory.at(0, length), length));
 }
 
 /** A counter; its descriptor is readable while it is not 0. Or a negative errno. */
 export function eventfd(): number {
-  return result(eventfdC(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return result(calls.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 /** 1: an eventfd takes and gives 64 bits. */
@@ -48,7 +40,7 @@ export function signal(fd: number): void {
 
 /** The lowest free number, for the same open file; or a negative errno. */
 export function duplicate(fd: number): number {
-  return result(fcntlC(fd, F_DUPFD_CLOEXEC, 0));
+  return result(calls.fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 /**
@@ -65,18 +57,8 @@ export function lowestFreeDescriptor(): number {
  * Sets the status flags of an open file, such as O_NONBLOCK, in all processes that share it. 0, or a negative errno.
  */
 export function setStatusFlags(fd: number, flags: number): number {
-  return result(fcntlC(fd, F_SETFL, flags));
+  return result(calls.fcntl(fd, F_SETFL, flags));
 }
-
-/** How many descriptors this process may have: the soft limit, which Node raises to the hard limit at start. */
-export function descriptorLimit(): number {
-  const limit = new Memory(16);
-  if (result(getrlimitC(RLIMIT_NOFILE, limit.address)) < 0) return 1024;
-  return Number(limit.bytes.readBigUInt64LE(0));
-}
-
-const pipe2C = bind('int pipe2(int64_t, int)');
-const spliceC = bindRepeated('int64_t splice(int, int64_t, int, int64_t, size_t, unsigned int)');
 
 const O_NONBLOCK = 0o4000;
 const O_CLOEXEC = 0o2000000;
@@ -90,7 +72,7 @@ const endWords = ends.words();
 
 /** Puts the read end and the write end of a new pipe into `fds`. 0, or a negative errno. */
 export function pipe(fds: Int32Array): number {
-  const status = result(pipe2C(ends.address, O_NONBLOCK | O_CLOEXEC));
+  const status = result(calls.pipe2(ends.address, O_NONBLOCK | O_CLOEXEC));
   if (status === 0) fds.set(endWords);
   return status;
 }
@@ -100,16 +82,14 @@ export function pipe(fds: Int32Array): number {
  * (`fs.pipe-max-size`; without privileges also `fs.pipe-user-pages-soft` for all pipes of a user).
  */
 export function resizePipe(fd: number, bytes: number): number {
-  const resized = result(fcntlC(fd, F_SETPIPE_SZ, bytes));
-  return resized >= 0 ? resized : result(fcntlC(fd, F_GETPIPE_SZ, 0));
+  const resized = result(calls.fcntl(fd, F_SETPIPE_SZ, bytes));
+  return resized >= 0 ? resized : result(calls.fcntl(fd, F_GETPIPE_SZ, 0));
 }
 
 /** Moves bytes between a socket and a pipe in the kernel. Bytes moved (0 is the end), or a negative errno. */
 export function splice(from: number, to: number, length: number): number {
-  return result(spliceC(from, 0, to, 0, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK));
+  return result(calls.splice(from, 0, to, 0, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK));
 }
-
-const pollC = bind('int poll(int64_t, unsigned long, int)');
 
 const POLLIN = 1;
 
@@ -120,12 +100,10 @@ const one = new Memory(8);
 export function waitReadable(fd: number, timeoutMs: number): number {
   one.bytes.writeInt32LE(fd);
   one.bytes.writeInt32LE(POLLIN, 4);
-  return result(pollC(one.address, 1, timeoutMs));
+  return result(calls.poll(one.address, 1, timeoutMs));
 }
-
-const exitC = bind('void _exit(int status)');
 
 /** Ends this process with all its threads in the kernel, at once: no exit handler of Node or libc runs. */
 export function exitNow(code: number): void {
-  exitC(code);
+  calls._exit(code);
 }

@@ -1,9 +1,5 @@
-import { bind, result } from './libc.ts';
+import { calls, result } from './calls.ts';
 import { EPOLL_EVENT, Memory } from './memory.ts';
-
-const epollCreate1C = bind('int epoll_create1(int)');
-const epollCtlC = bind('int epoll_ctl(int, int, int, int64_t)');
-const epollWaitC = bind('int epoll_wait(int, int64_t, int, int)');
 
 const EPOLL_CLOEXEC = 0o2000000;
 const EPOLL_CTL_ADD = 1;
@@ -35,7 +31,7 @@ export class Epoll {
     this.#capacity = capacity;
     this.#events = new Memory(capacity * EPOLL_EVENT.size);
     this.#words = this.#events.words();
-    this.fd = result(epollCreate1C(EPOLL_CLOEXEC));
+    this.fd = result(calls.epoll_create1(EPOLL_CLOEXEC));
   }
 
   add(fd: number, events: number, tag: number): number {
@@ -52,7 +48,7 @@ export class Epoll {
 
   /** The number of events, or a negative errno. `timeoutMs`: -1 waits without a limit. */
   wait(timeoutMs: number): number {
-    return result(epollWaitC(this.fd, this.#events.address, this.#capacity, timeoutMs));
+    return result(calls.epoll_wait(this.fd, this.#events.address, this.#capacity, timeoutMs));
   }
 
   // The parts of the `index`-th event of the last `wait`.
@@ -73,6 +69,6 @@ export class Epoll {
     this.#changeWords[0] = events;
     this.#changeWords[DATA] = fd;
     this.#changeWords[DATA + 1] = tag;
-    return result(epollCtlC(this.fd, operation, fd, this.#change.address));
+    return result(calls.epoll_ctl(this.fd, operation, fd, this.#change.address));
   }
 }

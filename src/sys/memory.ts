@@ -1,4 +1,4 @@
-import { addressOf } from './libc.ts';
+import { addressOf } from './calls.ts';
 
 /**
  * Zeroed memory that the kernel reads and writes. It lives at least as long as this object: keep the object as long as

@@ -1,11 +1,8 @@
+import { callsAside } from './calls.ts';
 import { close } from './descriptor.ts';
-import { bindAsync } from './libc.ts';
 import { Memory } from './memory.ts';
-import { ADDRESS_FAMILY, bindTo, recv, SOCK_RAW, send, socket } from './socket.ts';
+import { recv, SOCK_RAW, send, socket } from './socket.ts';
 import { EAGAIN, must, SysError } from './sys-error.ts';
-
-const sendAside = bindAsync('int64_t send(int, int64_t, size_t, int)');
-const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
 
 /*
  * struct nlmsghdr   length 0–3 · type 4–5 · flags 6–7 · sequence 8–11 · port 12–15
@@ -15,8 +12,7 @@ const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
  * header, not the padding.
  */
 
-const AF_NETLINK = 16;
-const NETLINK_ROUTE = 0;
+export const AF_NETLINK = 16;
 const NETLINK_NETFILTER = 12;
 
 const NLMSG_ERROR = 2;
@@ -46,31 +42,25 @@ const BUFFER_BYTES = 32_768;
  */
 
 async function sendDumpRequest(fd: number, request: Memory): Promise<number> {
-  const sent = await sendAside(fd, request.address, request.length, 0);
+  const sent = await callsAside.send(fd, request.address, request.length, 0);
   return sent === -1 ? send(fd, request, 0, request.length) : sent;
 }
 
 async function receiveDump(fd: number, memory: Memory): Promise<number> {
-  const received = await recvAside(fd, memory.address, memory.length, 0);
+  const received = await callsAside.recv(fd, memory.address, memory.length, 0);
   return received === -1 ? recv(fd, memory, 0, memory.length) : received;
 }
 
-/**
- * Called with a message and where its content begins (behind `struct nfgenmsg`) and ends. The bytes are overwritten
- * afterwards.
- */
+/** Called with a message and where its content begins and ends. The bytes are overwritten afterwards. */
 export type AnswerVisitor = (bytes: Buffer, begin: number, end: number) => void;
 
 /**
- * Sends requests that are no dumps: the kernel handles them before `send` returns. Visits the answers. Throws a
- * {@link SysError} when the kernel refuses a request, unless with the errno `tolerated`; returns how many were.
+ * Sends requests that the kernel handles before `send` returns, or one that asks for a short dump. Visits the answers.
+ * Returns the errnos of the requests that the kernel refused.
  */
-export function askNetfilter(
-  request: Buffer,
-  { visit, tolerated }: { readonly visit?: AnswerVisitor; readonly tolerated?: number } = {},
-): number {
-  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
-  let refusals = 0;
+export function askNetlink(protocol: number, request: Buffer, visit: AnswerVisitor): readonly number[] {
+  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, protocol));
+  const refusals: number[] = [];
   try {
     const memory = Memory.of(request);
     must('send', send(fd, memory, 0, memory.length));
@@ -78,14 +68,29 @@ export function askNetfilter(
     for (;;) {
       const received = recv(fd, answer, 0, answer.length);
       if (received === -EAGAIN) return refusals;
-      visitAnswers(answer.bytes, must('recv', received), visit, (errno) => {
-        if (errno !== tolerated) throw new SysError('netfilter', errno);
-        refusals++;
-      });
+      visitAnswers(answer.bytes, must('recv', received), visit, (errno) => refusals.push(errno));
     }
   } finally {
     close(fd);
   }
+}
+
+/**
+ * {@link askNetlink} of netfilter; visits what is behind `struct nfgenmsg`. Throws a {@link SysError} when the kernel
+ * refuses a request, unless with the errno `tolerated`; returns how many were.
+ */
+export function askNetfilter(
+  request: Buffer,
+  { visit = () => {}, tolerated }: { readonly visit?: AnswerVisitor; readonly tolerated?: number } = {},
+): number {
+  const refusals = askNetlink(NETLINK_NETFILTER, request, behindHeader(visit));
+  const refused = refusals.find((errno) => errno !== tolerated);
+  if (refused !== undefined) throw new SysError('netfilter', refused);
+  return refusals.length;
+}
+
+function behindHeader(visit: AnswerVisitor): AnswerVisitor {
+  return (bytes, begin, end) => visit(bytes, begin + NFGENMSG_BYTES, end);
 }
 
 /** More than an answer about one object takes. */
@@ -170,14 +175,14 @@ export class NetfilterSocket {
   }
 }
 
-/** Visits all messages of a dump. Rejects with a {@link SysError} when the kernel refuses the request. */
+/** Visits all messages of a dump, as {@link askNetfilter}. Rejects with a {@link SysError} when the kernel refuses it. */
 export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Promise<void> {
   const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
   try {
     must('send', await sendDumpRequest(fd, Memory.of(request)));
     const answer = new Memory(BUFFER_BYTES);
     for (let isDone = false; !isDone; ) {
-      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), visit, (errno) => {
+      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), behindHeader(visit), (errno) => {
         throw new SysError('netfilter', errno);
       });
     }
@@ -190,12 +195,12 @@ export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Prom
 function visitAnswers(
   bytes: Buffer,
   received: number,
-  visit: AnswerVisitor | undefined,
+  visit: AnswerVisitor,
   onRefusal: (errno: number) => void,
 ): boolean {
   let isDone = false;
   visitMessages(bytes, received, (type, begin, end) => {
-    if (type !== NLMSG_DONE && type !== NLMSG_ERROR) return visit?.(bytes, begin + NFGENMSG_BYTES, end);
+    if (type !== NLMSG_DONE && type !== NLMSG_ERROR) return visit(bytes, begin, end);
     isDone = true;
     // Both begin with a negative errno, or 0.
     const errno = -bytes.readInt32LE(begin);
@@ -276,98 +281,4 @@ export function visitAttributes(bytes: Buffer, begin: number, end: number, visit
 
 function aligned(length: number): number {
   return (length + 3) & ~3;
-}
-
-/* linux/rtnetlink.h */
-const RTMGRP_LINK = 0x1;
-const RTMGRP_IPV4_RULE = 0x80;
-const RTMGRP_IPV6_RULE = 0x4_0000;
-const RTMGRP_IPV4_IFADDR = 0x10;
-const RTMGRP_IPV4_ROUTE = 0x40;
-const RTMGRP_IPV6_IFADDR = 0x100;
-const RTMGRP_IPV6_ROUTE = 0x400;
-const RTM_NEWROUTE = 24;
-const RTM_DELROUTE = 25;
-const RTM_GETRULE = 34;
-
-/* linux/fib_rules.h. `struct fib_rule_hdr`: family 0 · prefix lengths of destination 1 and source 2 · … */
-const FIB_RULE_HEADER = 12;
-const FRA_SRC = 2;
-
-/** The sources that rules of policy routing name (`ip rule`). Throws a {@link SysError}. */
-export function ruleSources(
-  family: keyof typeof ADDRESS_FAMILY,
-): readonly { readonly network: Buffer; readonly prefixLength: number }[] {
-  const sources: { network: Buffer; prefixLength: number }[] = [];
-  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
-  try {
-    const header = Buffer.alloc(FIB_RULE_HEADER);
-    header[0] = ADDRESS_FAMILY[family];
-    const request = Memory.of(encodeMessage(RTM_GETRULE, NLM_F_DUMP, [header]));
-    must('send', send(fd, request, 0, request.length));
-    const answer = new Memory(BUFFER_BYTES);
-    for (let isDone = false; !isDone; ) {
-      const received = must('recv', recv(fd, answer, 0, answer.length));
-      visitMessages(answer.bytes, received, (type, begin, end) => {
-        isDone ||= type === NLMSG_DONE || type === NLMSG_ERROR;
-        const prefixLength = isDone ? 0 : (answer.bytes[begin + 2] as number);
-        if (prefixLength === 0) return;
-        visitAttributes(answer.bytes, begin + FIB_RULE_HEADER, end, (attribute, from, to) => {
-          if (attribute === FRA_SRC)
-            sources.push({ network: Buffer.from(answer.bytes.subarray(from, to)), prefixLength });
-        });
-      });
-    }
-  } finally {
-    close(fd);
-  }
-  return sources;
-}
-
-/** `struct sockaddr_nl`: family 0–1 · padding · port 4–7 · groups 8–11 */
-const SOCKADDR_NL_BYTES = 12;
-
-/** Notices when links, addresses, default routes or rules of policy routing of this machine change. */
-export class RouteEvents {
-  readonly #fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
-  readonly #buffer = new Memory(BUFFER_BYTES);
-
-  /** Throws a {@link SysError} when the kernel does not report them. */
-  constructor() {
-    const address = new Memory(SOCKADDR_NL_BYTES);
-    address.bytes.writeUInt16LE(AF_NETLINK, 0);
-    // A link that goes down loses its routes without events about these.
-    const ofIpv4 = RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV4_RULE;
-    const ofIpv6 = RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE | RTMGRP_IPV6_RULE;
-    address.bytes.writeUInt32LE(RTMGRP_LINK | ofIpv4 | ofIpv6, 8);
-    must('bind', bindTo(this.#fd, address));
-  }
-
-  /** Whether anything changed since the last call. */
-  take(): boolean {
-    let isChanged = false;
-    for (;;) {
-      const received = recv(this.#fd, this.#buffer, 0, this.#buffer.length);
-      if (received === -EAGAIN) return isChanged;
-      // ENOBUFS: there were more events than the socket holds.
-      isChanged ||= received < 0 || this.#concernsNode(received);
-      if (received <= 0) return isChanged;
-    }
-  }
-
-  /** Routes to pods come and go with the pods; only default routes decide about the node's address. */
-  #concernsNode(length: number): boolean {
-    const { bytes } = this.#buffer;
-    let concerns = false;
-    try {
-      visitMessages(bytes, length, (type, begin) => {
-        // `struct rtmsg`: family 0 · length of the destination's prefix 1 · …
-        concerns ||= (type !== RTM_NEWROUTE && type !== RTM_DELROUTE) || bytes[begin + 1] === 0;
-      });
-    } catch {
-      // The message about a link with very many virtual functions is longer than the buffer, and truncated.
-      return true;
-    }
-    return concerns;
-  }
 }

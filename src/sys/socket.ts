@@ -1,20 +1,5 @@
-import { bind, bindRepeated, result } from './libc.ts';
+import { calls, result } from './calls.ts';
 import { Memory } from './memory.ts';
-
-const socketC = bind('int socket(int, int, int)');
-const socketpairC = bind('int socketpair(int, int, int, int64_t)');
-const bindC = bind('int bind(int, int64_t, int)');
-const listenC = bind('int listen(int, int)');
-const accept4C = bindRepeated('int accept4(int, int64_t, int64_t, int)');
-const connectC = bind('int connect(int, int64_t, int)');
-const shutdownC = bind('int shutdown(int, int)');
-const getsocknameC = bind('int getsockname(int, int64_t, int64_t)');
-const getpeernameC = bind('int getpeername(int, int64_t, int64_t)');
-const setsockoptC = bind('int setsockopt(int, int, int, int64_t, int)');
-const getsockoptC = bind('int getsockopt(int, int, int, int64_t, int64_t)');
-const ioctlC = bind('int ioctl(int, unsigned long, int64_t)');
-const recvC = bindRepeated('int64_t recv(int, int64_t, size_t, int)');
-const sendC = bindRepeated('int64_t send(int, int64_t, size_t, int)');
 
 export const AF_INET = 2;
 export const AF_INET6 = 10;
@@ -84,22 +69,22 @@ const nowhere = new Memory(16);
 
 /** A non-blocking socket: the descriptor, or a negative errno. `protocol`: 0 is the type's default. */
 export function socket(family: number, type: number, protocol = 0): number {
-  return result(socketC(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
+  return result(calls.socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
 }
 
 /** Writes the two ends of a new pair of connected Unix sockets to `fds`. 0, or a negative errno. */
 export function socketpair(type: number, fds: Int32Array): number {
-  const status = result(socketpairC(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, option.address));
+  const status = result(calls.socketpair(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, option.address));
   if (status === 0) fds.set(optionWords);
   return status;
 }
 
 export function bindTo(fd: number, address: Memory): number {
-  return result(bindC(fd, address.address, address.length));
+  return result(calls.bind(fd, address.address, address.length));
 }
 
 export function listen(fd: number, backlog: number): number {
-  return result(listenC(fd, backlog));
+  return result(calls.listen(fd, backlog));
 }
 
 /**
@@ -107,11 +92,11 @@ export function listen(fd: number, backlog: number): number {
  */
 export function accept(fd: number, peer: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
-  return result(accept4C(fd, peer.address, optionLength.address, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return result(calls.accept4(fd, peer.address, optionLength.address, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 export function connect(fd: number, address: Memory): number {
-  return result(connectC(fd, address.address, address.length));
+  return result(calls.connect(fd, address.address, address.length));
 }
 
 /**
@@ -124,19 +109,19 @@ export function disconnect(fd: number): number {
 
 /** Half-close: ends the direction in which `fd` sends. */
 export function shutdownWrite(fd: number): number {
-  return result(shutdownC(fd, SHUT_WR));
+  return result(calls.shutdown(fd, SHUT_WR));
 }
 
 /** Writes the local address of `fd` to `address`. */
 export function getsockname(fd: number, address: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
-  return result(getsocknameC(fd, address.address, optionLength.address));
+  return result(calls.getsockname(fd, address.address, optionLength.address));
 }
 
 /** Writes the peer's address of `fd` to `address`. */
 export function getpeername(fd: number, address: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
-  return result(getpeernameC(fd, address.address, optionLength.address));
+  return result(calls.getpeername(fd, address.address, optionLength.address));
 }
 
 /**
@@ -146,13 +131,13 @@ export function getpeername(fd: number, address: Memory): number {
 export function originalDestination(fd: number, family: number, address: Memory): number {
   const level = family === AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
-  return result(getsockoptC(fd, level, SO_ORIGINAL_DST, address.address, optionLength.address));
+  return result(calls.getsockopt(fd, level, SO_ORIGINAL_DST, address.address, optionLength.address));
 }
 
 export function setOption(fd: number, { level, name, value }: SocketOption): number {
-  if (typeof value !== 'number') return result(setsockoptC(fd, level, name, value.address, value.length));
+  if (typeof value !== 'number') return result(calls.setsockopt(fd, level, name, value.address, value.length));
   optionWords[0] = value;
-  return result(setsockoptC(fd, level, name, option.address, 4));
+  return result(calls.setsockopt(fd, level, name, option.address, 4));
 }
 
 /** iptables rules can match the mark of a socket's packets. Needs CAP_NET_ADMIN. */
@@ -173,7 +158,7 @@ export function bindLater(fd: number): number {
  */
 export function limitPorts(fd: number, port: number): number {
   optionWords[0] = (port << 16) | port;
-  return result(setsockoptC(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, option.address, 4));
+  return result(calls.setsockopt(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, option.address, 4));
 }
 
 export interface SocketOption {
@@ -201,13 +186,13 @@ export function allowFragments(fd: number, family: number): number {
 /** Reads an option of any size. `memory` holds the kernel's input, then its output. 0, or a negative errno. */
 export function getOption(fd: number, level: number, name: number, memory: Memory): number {
   optionLengthWords[0] = memory.length;
-  return result(getsockoptC(fd, level, name, memory.address, optionLength.address));
+  return result(calls.getsockopt(fd, level, name, memory.address, optionLength.address));
 }
 
 /** Returns and clears the socket's pending errno (0 for none); or a negative errno. */
 export function takeError(fd: number): number {
   optionLengthWords[0] = 4;
-  const status = result(getsockoptC(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
+  const status = result(calls.getsockopt(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
   return status < 0 ? status : (optionWords[0] as number);
 }
 
@@ -220,7 +205,7 @@ export interface PeerCredentials {
 /** The process at the other end of a Unix stream when it was connected, or a negative errno. */
 export function peerCredentials(fd: number): PeerCredentials | number {
   optionLengthWords[0] = credentials.length;
-  const status = result(getsockoptC(fd, SOL_SOCKET, SO_PEERCRED, credentials.address, optionLength.address));
+  const status = result(calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, credentials.address, optionLength.address));
   if (status < 0) return status;
   const [pid = 0, uid = 0] = credentials.words();
   return { pid, uid: uid >>> 0 };
@@ -228,12 +213,12 @@ export function peerCredentials(fd: number): PeerCredentials | number {
 
 /** Makes a later close reset the connection: the peer gets a RST, and queued data are dropped. */
 export function resetOnClose(fd: number): number {
-  return result(setsockoptC(fd, SOL_SOCKET, SO_LINGER, abort.address, 8));
+  return result(calls.setsockopt(fd, SOL_SOCKET, SO_LINGER, abort.address, 8));
 }
 
 /** Bytes that the peer has not acknowledged yet, or a negative errno. */
 export function unacknowledgedBytes(fd: number): number {
-  const status = result(ioctlC(fd, SIOCOUTQ, option.address));
+  const status = result(calls.ioctl(fd, SIOCOUTQ, option.address));
   return status < 0 ? status : (optionWords[0] as number);
 }
 
@@ -266,15 +251,15 @@ export function repeatedPackets(fd: number): number {
 
 function readTcpInfo(fd: number): number {
   optionLengthWords[0] = tcpInfo.length;
-  return result(getsockoptC(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address));
+  return result(calls.getsockopt(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address));
 }
 
 /** Bytes received into `memory` at `offset` (0: end of stream), or a negative errno. */
 export function recv(fd: number, memory: Memory, offset: number, length: number): number {
-  return result(recvC(fd, memory.at(offset, length), length, 0));
+  return result(calls.recv(fd, memory.at(offset, length), length, 0));
 }
 
 /** Bytes sent from `memory` at `offset`, or a negative errno. Never raises SIGPIPE. `flags`: 0 or {@link MSG_MORE}. */
 export function send(fd: number, memory: Memory, offset: number, length: number, flags = 0): number {
-  return result(sendC(fd, memory.at(offset, length), length, MSG_NOSIGNAL | flags));
+  return result(calls.send(fd, memory.at(offset, length), length, MSG_NOSIGNAL | flags));
 }

@@ -1,5 +1,5 @@
+import { calls, result } from './calls.ts';
 import { close } from './descriptor.ts';
-import { bind, result } from './libc.ts';
 import { CMSGHDR, IOVEC, Memory, MMSGHDR } from './memory.ts';
 import {
   AF_UNIX,
@@ -10,6 +10,7 @@ import {
   SOCK_DGRAM,
   SOCK_STREAM,
   SOL_SOCKET,
+  send,
   socket,
 } from './socket.ts';
 import { EINVAL } from './sys-error.ts';
@@ -29,20 +30,22 @@ function encodeUnixAddress(path: string): Memory | undefined {
   return address;
 }
 
-const sendtoC = bind('int64_t sendto(int, int64_t, size_t, int, int64_t, unsigned int)');
+/** What `use` returns for a socket that is connected to a Unix address; or a negative errno. */
+function connected<T>(path: string, type: number, use: (fd: number) => T): T | number {
+  const address = encodeUnixAddress(path);
+  if (address === undefined) return -EINVAL;
+  const fd = socket(AF_UNIX, type);
+  if (fd < 0) return fd;
+  const status = connect(fd, address);
+  const used = status < 0 ? status : use(fd);
+  close(fd);
+  return used;
+}
 
 /** Sends one datagram to a Unix socket (a path, or `@` and an abstract name). Bytes sent, or a negative errno. */
 export function sendUnixDatagram(path: string, text: string): number {
-  const address = encodeUnixAddress(path);
-  if (address === undefined) return -EINVAL;
-  const content = Buffer.from(text);
-  const data = new Memory(content.length);
-  content.copy(data.bytes);
-  const fd = socket(AF_UNIX, SOCK_DGRAM);
-  if (fd < 0) return fd;
-  const sent = result(sendtoC(fd, data.address, data.length, MSG_NOSIGNAL, address.address, address.length));
-  close(fd);
-  return sent;
+  const data = Memory.of(Buffer.from(text));
+  return connected(path, SOCK_DGRAM, (fd) => send(fd, data, 0, data.length));
 }
 
 /**
@@ -50,18 +53,8 @@ export function sendUnixDatagram(path: string, text: string): number {
  * negative errno: ECONNREFUSED when none does.
  */
 export function ownerOfUnixListener(path: string): PeerCredentials | number {
-  const address = encodeUnixAddress(path);
-  if (address === undefined) return -EINVAL;
-  const fd = socket(AF_UNIX, SOCK_STREAM);
-  if (fd < 0) return fd;
-  const status = connect(fd, address);
-  const owner = status < 0 ? status : peerCredentials(fd);
-  close(fd);
-  return owner;
+  return connected(path, SOCK_STREAM, peerCredentials);
 }
-
-const sendmsgC = bind('int64_t sendmsg(int, int64_t, int)');
-const recvmsgC = bind('int64_t recvmsg(int, int64_t, int)');
 
 const SCM_RIGHTS = 1;
 const MSG_CTRUNC = 0x8;
@@ -108,13 +101,13 @@ export class UnixMessage {
     words[CMSGHDR.level / 4] = SOL_SOCKET;
     words[CMSGHDR.type / 4] = SCM_RIGHTS;
     words.set(fds, FIRST_DESCRIPTOR);
-    return result(sendmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_NOSIGNAL));
+    return result(calls.sendmsg(socket, this.#header.address, MSG_DONTWAIT | MSG_NOSIGNAL));
   }
 
   /** Bytes received into {@link data} (0: the other end was closed), or a negative errno. */
   receive(socket: number): number {
     this.#lay(this.data.length, CONTROL_BYTES);
-    const received = result(recvmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+    const received = result(calls.recvmsg(socket, this.#header.address, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
     const flags = this.#headerWords[MMSGHDR.flags / 4] as number;
     this.fds = received > 0 ? this.#receivedDescriptors() : [];
     this.isTruncated = received > 0 && (flags & (MSG_TRUNC | MSG_CTRUNC)) !== 0;

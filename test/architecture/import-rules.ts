@@ -33,7 +33,7 @@ const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
   ['yargs', ['operate/command/']],
   ['winston', ['operate/log/']],
   ['prom-client', ['http/']],
-  ['koffi', ['sys/']],
+  ['koffi', ['sys/calls.ts']],
 ]);
 
 /** The builtins that reach out of the process, each with the few places that may. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { calls, callsAside } from '../../src/sys/calls.ts';
 import { FOLDERS, importsOf, isRoot, violations } from './import-rules.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -35,6 +36,13 @@ describe('the sources', () => {
   test('end the process in one place, which cannot hang (ADR 15)', () => {
     const ending = files.filter((file) => /\bprocess\.(?:exit|reallyExit|abort)\(/.test(textOf(file)));
     assert.deepEqual(ending, ['src/kernel/process.ts']);
+  });
+
+  test('call all functions of libc that the table declares', () => {
+    const text = files.map(textOf).join('\n');
+    for (const [table, names] of Object.entries({ calls, callsAside })) {
+      for (const name of Object.keys(names)) assert.ok(text.includes(`${table}.${name}(`), `${table}.${name}`);
+    }
   });
 });
 
@@ -107,6 +115,7 @@ describe('an import', () => {
     ['src/sync/a.ts', `import { fake } from '../../test/fakes/fake.ts';`, /nothing outside src/],
     ['src/main.ts', `import yargs from 'yargs';`, /node: builtins and the folders/],
     ['src/kernel/a.ts', `import { load } from 'js-yaml';`, /js-yaml only in/],
+    ['src/sys/a.ts', `import koffi from 'koffi';`, /koffi only in sys\/calls\.ts/],
     ['src/sync/a.ts', `import _ from 'lodash';`, /of packages only/],
     ['src/kernel/a.ts', `import { spawn } from 'node:child_process';`, /node:child_process only in/],
     ['src/services/a.ts', `import { readFileSync } from 'node:fs';`, /in a pure folder only node:util/],

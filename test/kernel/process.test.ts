@@ -4,11 +4,7 @@ import { once } from 'node:events';
 import { constants } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { describe, type TestContext, test } from 'node:test';
-import { checkDescriptorLimit, descriptorLimit, measureLoopDelay } from '../../src/kernel/process.ts';
-import type { LoopDelayMs } from '../../src/model/metrics.ts';
-import { RecordingLog } from '../fakes/recording-log.ts';
-import { until } from '../support/until.ts';
+import { type TestContext, test } from 'node:test';
 
 const MODULE = new URL('../../src/kernel/process.ts', import.meta.url);
 
@@ -54,53 +50,4 @@ test('restores blocking output', async (t) => {
   t.after(() => child.kill('SIGKILL'));
   const [, flags = ''] = /^said\nflags:\s*(\d+)\n$/.exec(await text(child.stdout as Readable)) ?? [];
   assert.equal(Number.parseInt(flags, 8) & constants.O_NONBLOCK, 0, flags);
-});
-
-describe('the limit on open files', () => {
-  test('is the soft limit', () => {
-    const text =
-      'Limit  Soft Limit  Hard Limit  Units\nMax processes  1  2  processes\nMax open files            1024                 524288               files\n';
-    assert.equal(descriptorLimit(text), 1_024);
-    assert.equal(descriptorLimit(text.replace('1024 ', 'unlimited ')), undefined);
-    assert.equal(descriptorLimit(''), undefined);
-  });
-
-  test('is warned about once when it is below the UDP flows', () => {
-    const log = new RecordingLog();
-    checkDescriptorLimit(1, log);
-    assert.deepEqual(log.lines, []);
-    checkDescriptorLimit(2 ** 40, log);
-    assert.deepEqual(
-      log.lines.map(({ level, fields }) => [level, fields['udpMaxFlows']]),
-      [['warn', 2 ** 40]],
-    );
-  });
-});
-
-/** Waits for a measurement that is like this: whatever else this machine does makes others different. */
-async function measured(what: string, take: () => LoopDelayMs | undefined, isSo: (delay: LoopDelayMs) => boolean) {
-  await until(what, () => {
-    const delay = take();
-    return delay !== undefined && isSo(delay);
-  });
-}
-
-test('an idle event loop has no delay', async () => {
-  const take = measureLoopDelay(100);
-  await measured('less than that', take, ({ min, mean, p50, p90, p99, max }) => {
-    const values = [min, p50, p90, p99, max];
-    for (const [index, value] of values.entries()) assert.ok(value >= (values[index - 1] ?? 0), values.join());
-    return mean < 50 && max < 50;
-  });
-});
-
-test('the delay of a blocked event loop is measured', async () => {
-  const take = measureLoopDelay(10);
-  const cell = new Int32Array(new SharedArrayBuffer(4));
-  const takeHeldUp = () => {
-    Atomics.wait(cell, 0, 0, 100);
-    return take();
-  };
-  // Between two measurements there is a turn, or part of one, in which it is held up.
-  await measured('it is seen', takeHeldUp, ({ min }) => min >= 90);
 });

@@ -1,16 +1,6 @@
-import '../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
-import {
-  encodeAttribute,
-  encodeMessage,
-  encodeNested,
-  RouteEvents,
-  visitAttributes,
-  visitMessages,
-} from '../../src/sys/netlink.ts';
-import { waitFor } from '../netns/wait.ts';
+import { encodeAttribute, encodeMessage, encodeNested, visitAttributes, visitMessages } from '../../src/sys/netlink.ts';
 
 type Visited = [type: number, content: string];
 
@@ -50,33 +40,5 @@ test('bytes that are not messages or attributes are refused, without an endless 
   }
   for (const hex of ['00', '00000100', '03000100', '09000100' + '00000000']) {
     assert.throws(() => attributes(Buffer.from(hex, 'hex')), RangeError);
-  }
-});
-
-const ip = (line: string) => execFileSync('ip', line.split(' '));
-
-test('changes of addresses, links and default routes are reported, changes of routes to pods are not', async () => {
-  ip('link add eth0 type veth peer name eth1');
-  // A link-local address would be reported again when it turns out to be unique, a second later.
-  for (const name of ['eth0', 'eth1']) ip(`link set ${name} addrgenmode none`);
-  const events = new RouteEvents();
-  assert.equal(events.take(), false);
-  for (const [line, isReported] of [
-    ['link set eth0 up', true],
-    ['link set eth1 up', true],
-    ['addr add 192.168.50.10/24 dev eth0', true],
-    ['-6 addr add fd00:50::10/64 dev eth0 nodad', true],
-    ['route add 10.244.1.7/32 dev eth0', false],
-    ['-6 route add fd00:244::7/128 dev eth0', false],
-    ['route add default via 192.168.50.1', true],
-    ['-6 route add default via fd00:50::1', true],
-    ['addr del 192.168.50.10/24 dev eth0', true],
-    ['link set eth0 down', true],
-  ] as const) {
-    events.take();
-    ip(line);
-    // The kernel may report an address of IPv6 a little later.
-    if (isReported) await waitFor(`a report of ${line}`, () => events.take());
-    else assert.equal(events.take(), false, line);
   }
 });

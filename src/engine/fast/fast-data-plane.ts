@@ -1,4 +1,5 @@
 import { MessageChannel } from 'node:worker_threads';
+import { descriptorLimit } from '../../kernel/descriptor-limit.ts';
 import { IdleCores } from '../../kernel/idle-cores.ts';
 import type { Address } from '../../model/address.ts';
 import type { ClientFacts } from '../../model/client-address.ts';
@@ -17,7 +18,7 @@ import type { HandOver } from '../../model/hand-over.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import { congestionControlOf, defaultCongestionControl } from '../../sys/congestion-control.ts';
-import { close, descriptorLimit, eventfd, lowestFreeDescriptor } from '../../sys/descriptor.ts';
+import { close, eventfd, lowestFreeDescriptor } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import { must } from '../../sys/sys-error.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -183,7 +184,7 @@ class FastDataPlane implements DataPlane {
     this.#observer = observer;
     this.#spread = spread;
     this.#congestionControl = options.congestionControl;
-    const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
+    const limit = Math.min(descriptorLimit() ?? MAX_DESCRIPTORS, MAX_DESCRIPTORS);
     this.#shareMemory = new ShareMemory(workers + 1);
     const shared = {
       options,

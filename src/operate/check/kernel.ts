@@ -1,8 +1,8 @@
 import { cpus } from 'node:os';
 import type { Config } from '../../config/config.ts';
+import { descriptorLimit } from '../../kernel/descriptor-limit.ts';
 import { conntrackNumbers, TW_REUSE } from '../../kernel/host-settings.ts';
 import { parseLocalPorts } from '../../kernel/local-ports.ts';
-import { descriptorLimit } from '../../kernel/process.ts';
 import type { IpFamily } from '../../model/address.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 import { type Machine, numberIn } from './machine.ts';

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { callNames } from '../../../scripts/references/calls.ts';
 import { flagTables } from '../../../scripts/references/flags.ts';
 import { metricTables } from '../../../scripts/references/metrics.ts';
-import { code, table, words } from '../../../scripts/references/table.ts';
+import { code, filled, table, words } from '../../../scripts/references/table.ts';
 
 describe('a table', () => {
   test('shows what would be Markdown as it is', () => {
@@ -11,6 +12,12 @@ describe('a table', () => {
       '| a | b |\n| --- | --- |\n| `x\\|y` | \\<error> in \\*.yaml |',
     );
   });
+});
+
+test('a text is filled to lines of 120 columns', () => {
+  const word = 'x'.repeat(59);
+  assert.equal(filled(`${word} ${word} y z`), `${word} ${word}\ny z`);
+  assert.equal(filled(`${word} ${word}y z`), `${word} ${word}y\nz`);
 });
 
 describe('the references', () => {
@@ -22,6 +29,15 @@ describe('the references', () => {
     assert.match(line(flags, '| `--config`') ?? '', /^\| `--config` \| none \| {2}\| KubeProxyConfiguration/);
     assert.equal(line(accepted, '| `--ipvs-sync'), '| `--ipvs-sync-period` | `30s` | `ipvs.syncPeriod` | ipvs mode |');
     assert.equal(line(accepted, '|  | `1s`'), '|  | `1s` | `nftables.minSyncPeriod` | nftables mode |');
+  });
+
+  test('have each function of libc once, whichever threads call it', () => {
+    const names = (callNames()['calls'] ?? '').split(/,\s/);
+    assert.deepEqual([names.at(0), names.at(-1)], ['`_exit`', '`write`']);
+    assert.deepEqual(
+      names.filter((name) => ['`malloc_trim`', '`send`', '`splice`'].includes(name)),
+      ['`malloc_trim`', '`send`', '`splice`'],
+    );
   });
 
   test('have the help as it is printed', () => {

@@ -13,11 +13,12 @@ import {
   STATUS_WORDS,
 } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
+import { descriptorLimit } from '../../../../src/kernel/descriptor-limit.ts';
 import type { KeptAddresses } from '../../../../src/model/client-address.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
-import { close, descriptorLimit, eventfd, signal } from '../../../../src/sys/descriptor.ts';
+import { close, eventfd, signal } from '../../../../src/sys/descriptor.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
 import type { Clock } from '../../../../src/util/clock.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
@@ -43,7 +44,7 @@ export function engineRig(
     spread = 'when-busy',
   }: { readonly clock?: Clock; readonly limit?: number; readonly spread?: Spread } = {},
 ) {
-  const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
+  const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit() ?? 1 << 20));
   const status = new Int32Array(new SharedArrayBuffer(2 * STATUS_WORDS * 4), 0, STATUS_WORDS);
   const taken = shareTable(2);
   /** What other threads have. */

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import type { ListedPage } from '../../../../src/engine/fast/worker/protocol.ts';
-import { close, descriptorLimit, waitReadable } from '../../../../src/sys/descriptor.ts';
+import { descriptorLimit } from '../../../../src/kernel/descriptor-limit.ts';
+import { close, waitReadable } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { AF_INET, bindTo, connect, SOCK_DGRAM, send, socket } from '../../../../src/sys/socket.ts';
 import { encodeSocketAddress } from '../../../../src/sys/socket-address.ts';
@@ -13,7 +14,7 @@ import { listenSpec } from '../../../support/listen-spec.ts';
 import { engineRig } from './engine-rig.ts';
 
 /** As far as there are descriptors for so many: one each. */
-const FLOWS = Math.min(20_000, descriptorLimit() - 500);
+const FLOWS = Math.min(20_000, (descriptorLimit() ?? 1024) - 500);
 const CLIENTS_PER_TURN = 50;
 const byte = new Memory(1);
 

@@ -175,7 +175,7 @@ export class NetfilterSocket {
   }
 }
 
-/** Visits all messages of a dump, as {@link askNetfilter}. Rejects with a {@link SysError} when the kernel refuses it. */
+/** The same of a dump, part by part. Rejects with a {@link SysError} when the kernel refuses it. */
 export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Promise<void> {
   const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
   try {

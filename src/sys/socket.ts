@@ -51,6 +51,8 @@ export const IPV6_PKTINFO = 50;
 /** Long enough for the socket address of either family. */
 export const SOCKET_ADDRESS_BYTES = 28;
 
+/* Memory that all calls share: each is over before the next begins, and every thread has its own. */
+
 const option = new Memory(8);
 const optionWords = option.words();
 const optionLength = new Memory(4);

@@ -15,16 +15,11 @@ const outputs = [1, 2].map((fd) => ({ fd, flags: flagsOf(fd) }));
  * restarted. See ADR 15.
  */
 export async function endProcess(code: number): Promise<never> {
-  await import('../sys/descriptor.ts').then(
-    ({ setStatusFlags }) => {
-      for (const { fd, flags } of outputs) {
-        if (flags !== undefined && flagsOf(fd) !== flags) setStatusFlags(fd, flags);
-      }
-    },
-    () => {
-      // koffi cannot be loaded; then `process.exit` restores them.
-    },
-  );
+  // Where koffi cannot be loaded, `process.exit` restores them.
+  const descriptor = await import('../sys/descriptor.ts').catch(() => undefined);
+  for (const { fd, flags } of outputs) {
+    if (flags !== undefined && flagsOf(fd) !== flags) descriptor?.setStatusFlags(fd, flags);
+  }
   return leaveProcess(code);
 }
 
@@ -32,9 +27,10 @@ export async function endProcess(code: number): Promise<never> {
 export async function leaveProcess(code: number): Promise<never> {
   try {
     // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
-    const { exitNow } = await import('../sys/descriptor.ts');
+    const { calls } = await import('../sys/calls.ts');
     process.emit('exit', code);
-    exitNow(code);
+    // Ends all threads in the kernel, at once: no further exit handler of Node or libc runs.
+    calls._exit(code);
   } catch {
     // The next best way follows.
   }

@@ -102,8 +102,3 @@ export function waitReadable(fd: number, timeoutMs: number): number {
   one.bytes.writeInt32LE(POLLIN, 4);
   return result(calls.poll(one.address, 1, timeoutMs));
 }
-
-/** Ends this process with all its threads in the kernel, at once: no exit handler of Node or libc runs. */
-export function exitNow(code: number): void {
-  calls._exit(code);
-}

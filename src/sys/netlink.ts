@@ -35,20 +35,14 @@ export const CONTENT_BEGIN = MESSAGE_HEADER + NFGENMSG_BYTES;
 /** The kernel never writes more at once (`netlink_dump`). */
 const BUFFER_BYTES = 32_768;
 
-/*
+/**
  * The kernel writes the parts of a dump while its reader calls: the first part in `send`, each further one in `recv`. A
  * call takes as long as the search takes, also on a non-blocking socket, so it runs on another thread. A call that
  * failed is repeated here, for the errno.
  */
-
-async function sendDumpRequest(fd: number, request: Memory): Promise<number> {
-  const sent = await callsAside.send(fd, request.address, request.length, 0);
-  return sent === -1 ? send(fd, request, 0, request.length) : sent;
-}
-
-async function receiveDump(fd: number, memory: Memory): Promise<number> {
-  const received = await callsAside.recv(fd, memory.address, memory.length, 0);
-  return received === -1 ? recv(fd, memory, 0, memory.length) : received;
+async function aside(there: typeof callsAside.recv, here: typeof recv, fd: number, memory: Memory): Promise<number> {
+  const moved = await there(fd, memory.address, memory.length, 0);
+  return moved === -1 ? here(fd, memory, 0, memory.length) : moved;
 }
 
 /** Called with a message and where its content begins and ends. The bytes are overwritten afterwards. */
@@ -179,12 +173,17 @@ export class NetfilterSocket {
 export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Promise<void> {
   const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
   try {
-    must('send', await sendDumpRequest(fd, Memory.of(request)));
+    must('send', await aside(callsAside.send, send, fd, Memory.of(request)));
     const answer = new Memory(BUFFER_BYTES);
     for (let isDone = false; !isDone; ) {
-      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), behindHeader(visit), (errno) => {
-        throw new SysError('netfilter', errno);
-      });
+      isDone = visitAnswers(
+        answer.bytes,
+        must('recv', await aside(callsAside.recv, recv, fd, answer)),
+        behindHeader(visit),
+        (errno) => {
+          throw new SysError('netfilter', errno);
+        },
+      );
     }
   } finally {
     close(fd);

@@ -132,8 +132,7 @@ export function getpeername(fd: number, address: Memory): number {
  */
 export function originalDestination(fd: number, family: number, address: Memory): number {
   const level = family === AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
-  optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
-  return result(calls.getsockopt(fd, level, SO_ORIGINAL_DST, address.address, optionLength.address));
+  return getOption(fd, level, SO_ORIGINAL_DST, address);
 }
 
 export function setOption(fd: number, { level, name, value }: SocketOption): number {
@@ -193,8 +192,7 @@ export function getOption(fd: number, level: number, name: number, memory: Memor
 
 /** Returns and clears the socket's pending errno (0 for none); or a negative errno. */
 export function takeError(fd: number): number {
-  optionLengthWords[0] = 4;
-  const status = result(calls.getsockopt(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
+  const status = getOption(fd, SOL_SOCKET, SO_ERROR, option);
   return status < 0 ? status : (optionWords[0] as number);
 }
 
@@ -206,8 +204,7 @@ export interface PeerCredentials {
 
 /** The process at the other end of a Unix stream when it was connected, or a negative errno. */
 export function peerCredentials(fd: number): PeerCredentials | number {
-  optionLengthWords[0] = credentials.length;
-  const status = result(calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, credentials.address, optionLength.address));
+  const status = getOption(fd, SOL_SOCKET, SO_PEERCRED, credentials);
   if (status < 0) return status;
   const [pid = 0, uid = 0] = credentials.words();
   return { pid, uid: uid >>> 0 };
@@ -236,7 +233,7 @@ export interface PeerState {
 
 /** `undefined` when the kernel does not report it. */
 export function peerState(fd: number): PeerState | undefined {
-  if (readTcpInfo(fd) < 0) return undefined;
+  if (getOption(fd, IPPROTO_TCP, TCP_INFO, tcpInfo) < 0) return undefined;
   const [state = 0, , retransmits = 0, probes = 0] = tcpInfo.bytes;
   return {
     hasEnded: ENDED_BY_PEER.has(state),
@@ -247,13 +244,8 @@ export function peerState(fd: number): PeerState | undefined {
 
 /** How many packets of a TCP connection have been sent again; or a negative errno. */
 export function repeatedPackets(fd: number): number {
-  const status = readTcpInfo(fd);
+  const status = getOption(fd, IPPROTO_TCP, TCP_INFO, tcpInfo);
   return status < 0 ? status : tcpInfo.bytes.readUInt32LE(100);
-}
-
-function readTcpInfo(fd: number): number {
-  optionLengthWords[0] = tcpInfo.length;
-  return result(calls.getsockopt(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address));
 }
 
 /** Bytes received into `memory` at `offset` (0: end of stream), or a negative errno. */

@@ -15,19 +15,15 @@ import {
 } from './socket.ts';
 import { EINVAL } from './sys-error.ts';
 
-/** `struct sockaddr_un`: 2 bytes of family, then the path. */
-const PATH = 2;
 const MAX_PATH_BYTES = 108;
 
-/** `path`: a path, or `@` and a name in the abstract namespace. `undefined` when it is too long. */
+/**
+ * A `struct sockaddr_un`: 2 bytes of family, then the path, or `@` and a name in the abstract namespace. `undefined`
+ * when it is too long.
+ */
 function encodeUnixAddress(path: string): Memory | undefined {
-  const isAbstract = path.startsWith('@');
-  const name = Buffer.from(isAbstract ? `\0${path.slice(1)}` : `${path}\0`);
-  if (name.length > MAX_PATH_BYTES) return undefined;
-  const address = new Memory(PATH + name.length);
-  address.bytes.writeUInt16LE(AF_UNIX);
-  name.copy(address.bytes, PATH);
-  return address;
+  const name = Buffer.from(path.startsWith('@') ? `\0${path.slice(1)}` : `${path}\0`);
+  return name.length > MAX_PATH_BYTES ? undefined : Memory.of(Buffer.concat([Buffer.of(AF_UNIX, 0), name]));
 }
 
 /** What `use` returns for a socket that is connected to a Unix address; or a negative errno. */

@@ -16,9 +16,6 @@ import {
 import { encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 
-const ANY_IPV4 = encodeSocketAddress('0.0.0.0', 0);
-const ANY_IPV6 = encodeSocketAddress('::', 0);
-
 /** What sockets towards endpoints have that Node's own have not. */
 export interface EndpointSocketOptions {
   readonly mark?: number | undefined;
@@ -31,7 +28,7 @@ export function openEndpointSocket(address: string, protocol: 'TCP' | 'UDP', opt
   if (protocol === 'TCP') return fd;
   // Bound before Node takes it: Node (libuv's uv_udp_open) sets SO_REUSEADDR, and then the kernel could choose a port
   // of another flow, which would receive this flow's replies.
-  const status = bindTo(fd, familyOfText(address) === AF_INET6 ? ANY_IPV6 : ANY_IPV4);
+  const status = bindTo(fd, encodeSocketAddress(familyOfText(address) === AF_INET6 ? '::' : '0.0.0.0', 0));
   if (status < 0) close(fd);
   must('bind', status);
   return fd;

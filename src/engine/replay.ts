@@ -60,7 +60,7 @@ export abstract class Replay<Flow extends AskedFlow> {
   #pick: Pick<Flow['target']> | undefined;
   /** Which the pick does not know of. */
   #askedBefore: Flow['target'] | undefined;
-  /** They are not asked again: their kernels limit how often they refuse, and silence would leave the client waiting. */
+  /** They are not asked again: a kernel limits how often it refuses, and silence leaves the client waiting. */
   #refusing: Set<Flow['target']> | undefined;
   /** Whose endpoint is asked now. */
   #flow: Flow | undefined;

@@ -1,5 +1,5 @@
 import { readdirSync } from 'node:fs';
-import { ownDescriptorLimit } from '../../kernel/process.ts';
+import { descriptorLimit as ownDescriptorLimit } from '../../kernel/descriptor-limit.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type {
   Backends,

@@ -195,7 +195,6 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
       this.count('connectMs', target, tookMs);
     }
     add(target.counters, COUNTER.connections, 1);
-    add(target.counters, COUNTER.active, 1);
   }
 
   /** See {@link Hedges.quietMs}. */

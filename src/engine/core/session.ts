@@ -2,7 +2,7 @@ import { type ConnectionEntry, type Ending, NO_TRIES, type Tries, TryLog } from 
 import type { OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { Port } from './port.ts';
-import type { Target } from './target.ts';
+import { add, COUNTER, type Target } from './target.ts';
 
 /** What the connection log will say of it, for another process. */
 export interface SessionAccount {
@@ -32,6 +32,11 @@ export abstract class Session<Place extends Port = Port> {
   /** `undefined` when the client has just gone. */
   abstract describe(): OpenConnection | undefined;
 
+  /** Whether it is this thread that counts it as open. */
+  protected get countsHere(): boolean {
+    return true;
+  }
+
   /** The client's address and port, as far as it is known. */
   protected abstract client(): Endpoint | undefined;
   protected abstract bytes(): Pick<ConnectionEntry, 'receivedBytes' | 'sentBytes'>;
@@ -40,7 +45,7 @@ export abstract class Session<Place extends Port = Port> {
   begun(): void {
     this.port.sessions.add(this);
     this.port.count('connections');
-    this.port.countActive(1);
+    if (this.countsHere) this.port.countActive(1, this.target);
   }
 
   /** Counts one that another process has counted among `connections`, and continues what it knew. */
@@ -49,8 +54,14 @@ export abstract class Session<Place extends Port = Port> {
     this.#beganMs = nowMs - Math.max(0, clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
     this.port.sessions.add(this);
-    this.port.countActive(1, this.target);
+    if (this.countsHere) this.port.countActive(1, this.target);
     this.target?.taken();
+  }
+
+  /** The endpoint that it is connected to from now on. */
+  protected answeredBy(target: Target): void {
+    if (this.countsHere) add(target.counters, COUNTER.active, 1);
+    this.port.connectedTo(target);
   }
 
   /** Tries that led to it. */
@@ -70,7 +81,7 @@ export abstract class Session<Place extends Port = Port> {
     return { beganAt: clock.wallNow() - this.ageMs, ...(this.#tries && { tries: this.#tries.value }) };
   }
 
-  /** Another thread goes on with it: nothing is closed. It still counts as active here. */
+  /** Another thread goes on with it: nothing is closed, and it counts as before. */
   protected detach(): void {
     this.isOver = true;
     this.port.sessions.delete(this);
@@ -85,7 +96,7 @@ export abstract class Session<Place extends Port = Port> {
   protected finish(ending: Ending): boolean {
     if (this.isOver) return false;
     this.detach();
-    this.port.countActive(-1, this.target);
+    if (this.countsHere) this.port.countActive(-1, this.target);
     this.target?.released();
     const { connectionLog } = this.port.thread;
     if (connectionLog.isWanted) connectionLog.add(this.#entry(ending));

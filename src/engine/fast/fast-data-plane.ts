@@ -294,23 +294,23 @@ class FastDataPlane implements DataPlane {
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const port = this.#ports.get(id);
     if (!port?.isOpen) return;
+    // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
+    if (countersOf(port).every(({ active }) => active === 0)) return;
     // The home first: connections only move away from it, and carriers may have come meanwhile.
     const seen = new Set<string>();
-    for await (const page of this.#listed(port, port)) {
+    for await (const page of this.#listed(port, port.worker)) {
       for (const each of page) seen.add(identity(each));
       yield page;
     }
     for (const share of port.shares) {
-      for await (const page of this.#listed(port, share)) {
+      for await (const page of this.#listed(port, share.worker)) {
         const others = page.filter((each) => !seen.has(identity(each)));
         if (others.length > 0) yield others;
       }
     }
   }
 
-  async *#listed(port: OpenPort, { worker, counters }: Omit<Share, 'fds'>): AsyncIterable<readonly OpenConnection[]> {
-    // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
-    if (counters.active === 0) return;
+  async *#listed(port: OpenPort, worker: WorkerThread): AsyncIterable<readonly OpenConnection[]> {
     for (let from: number | undefined = 0; from !== undefined; ) {
       const page: ListedPage | undefined = await worker.ask({ kind: 'list', port: port.id, from });
       if (page === undefined || this.#ports.get(port.spec.id) !== port) return;

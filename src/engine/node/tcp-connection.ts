@@ -91,7 +91,7 @@ export class TcpConnection extends Session<Port> implements Dialler {
   onConnected(target: Target, { socket: backend, rest }: DialResult): void {
     const client = this.#client;
     this.target = target;
-    this.port.connectedTo(target);
+    this.answeredBy(target);
     if (backend === undefined) {
       this.#onEndpointReset(rest, target);
       this.#settle(client);

@@ -91,7 +91,6 @@ test('the counts of least connections are whole, wherever a connection is carrie
   // The home hears of an end a little later, so the first of these may go anywhere; the others make up for them.
   const more = await connectMany(port, 43);
   await waitFor('the next to be served', () => more.every(({ text }) => text.startsWith('server ')));
-  // One on its way between workers counts twice.
   const open = () => rig.stats(NAME).endpoints?.map(({ counters }) => counters.active);
   await waitFor('each to have a third', () => isDeepStrictEqual(open(), [21, 21, 21]));
 });

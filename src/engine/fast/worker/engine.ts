@@ -1,7 +1,7 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import { KnownClients } from '../../../services/known-clients.ts';
+import type { Candidates } from '../../../services/picker.ts';
 import { read } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
@@ -32,8 +32,9 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { EstablishedRecord, FlowRecord, LiveRecord, SideRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, SideRecord } from './records.ts';
 import { Session } from './session.ts';
+import type { Target } from './target.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpCarrier } from './udp-carrier.ts';
@@ -289,17 +290,21 @@ export class Engine implements Handler {
   /** What other workers pass on. */
   #carrying(): Carrying {
     return {
-      carryClient: (record, endpoint, errand, terms) => {
+      carryClient: ({ record, endpoint, terms }, errand) => {
         // A thread that began while the home was closing the port has never had it.
         const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
-        new TcpConnection(port, record.fd).carryClient(record, port.targetOf(endpoint), errand, terms);
+        const candidates = onlyOne(port.targetOf(endpoint));
+        new TcpConnection(port, record.fd, record.client, errand).dial({ candidates, known: record, terms });
       },
-      carry: (record, endpoint, errand) => {
+      carry: (record, errand) => {
         if (record.kind === 'flow') this.#carryFlow(record, errand);
-        else this.#carry(this.#shares.get(record.port) ?? this.#closed(UNKNOWN), record, endpoint, errand);
+        else this.#carry(record, errand);
       },
-      takeBack: (record, { port, candidates }, needsNewPort) =>
-        new TcpConnection(port, record.fd).takeBack(record, candidates, needsNewPort),
+      stay: () => {
+        for (const handler of this.loop.handlers) {
+          if (handler instanceof Session && handler.hasLostHome) handler.stay();
+        }
+      },
       sharer: (port) => sharerIn(this.#listeners.get(port)),
       sharers: () => Array.from(this.#listeners.values()).flatMap((each) => sharerIn(each) ?? []),
     };
@@ -313,14 +318,14 @@ export class Engine implements Handler {
     }
     // The port has been closed meanwhile.
     this.loop.close(record.fd);
-    errand.ended();
+    errand.over({ kind: 'ended' });
   }
 
-  #carry(port: Port, record: EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
-    const target = port.targetOf(endpoint);
-    const connection = new TcpConnection(port, record.sides[0].fd);
+  #carry(record: EstablishedRecord, errand: Errand): void {
+    const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
+    const connection = new TcpConnection(port, record.sides[0].fd, record.client, errand);
     try {
-      connection.resume(record, target, errand);
+      connection.resume(record, port.targetOf(record.endpoint));
     } catch (err) {
       if (!(err instanceof SysError)) throw err;
       // Such as the kernel's limit of watches.
@@ -349,7 +354,7 @@ export class Engine implements Handler {
       const listener = this.#listeners.get(record.port);
       const port = listener?.port ?? this.#closed(record.closedPort ?? UNKNOWN);
       if (record.kind === 'dialling') {
-        new TcpConnection(port, record.fd).redial(record);
+        this.#redial(port, record);
         continue;
       }
       if (record.kind === 'waiting') {
@@ -357,9 +362,25 @@ export class Engine implements Handler {
         continue;
       }
       const target = port.targetOf(record.endpoint);
-      if (record.kind === 'established') new TcpConnection(port, record.sides[0].fd).resume(record, target);
-      else if (listener instanceof UdpListener) listener.resume(record, target);
+      if (record.kind === 'established') {
+        new TcpConnection(port, record.sides[0].fd, record.client).resume(record, target);
+      } else if (listener instanceof UdpListener) listener.resume(record, target);
     }
+  }
+
+  /** Another process was still dialling. */
+  #redial(port: Port, known: DiallingRecord): void {
+    const { fd, client } = known;
+    this.loop.own(fd);
+    const connection = new TcpConnection(port, fd, client);
+    // Not while frozen.
+    this.loop.inNextTurn({
+      run: () => {
+        const candidates = port.picker.pick(client.address, this.loop.nowMs);
+        // An answer to that dial may come late.
+        connection.dial({ candidates, known, needsNewPort: true });
+      },
+    });
   }
 
   /** Stands for ports that were closed before: nobody knows which endpoints they had. */
@@ -426,6 +447,12 @@ export class Engine implements Handler {
     }
     this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }], given);
   }
+}
+
+/** The home has picked it, and asks the next one itself. */
+function onlyOne(target: Target): Candidates<Target> {
+  const left = [target];
+  return { next: () => left.pop() };
 }
 
 /** The record's own copy. */

@@ -2,13 +2,10 @@ import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
-import type { Candidates } from '../../../services/picker.ts';
 import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from './deadlines.ts';
 import type { EventLoop, Task } from './event-loop.ts';
-import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
-import type { Target } from './target.ts';
 
 /** Numbers a connection that is passed on; never used again on the same link. */
 export type PassId = number;
@@ -18,33 +15,36 @@ export type PassId = number;
  * descriptors of a record belong to whom it is sent to.
  */
 export type Passed =
-  /** To the carrier: dial this endpoint for the client. Ends with `ended` or `failed`. */
-  | {
-      readonly kind: 'dial';
-      readonly id: PassId;
-      readonly record: DiallingRecord;
-      readonly endpoint: Endpoint;
-      readonly terms: DialTerms;
-    }
-  /** To the carrier: go on with it. A connection ends with `ended`; a flow with that, `flow-failed` or `flow-back`. */
+  /** To the carrier: dial for the client. */
+  | ({ readonly kind: 'dial'; readonly id: PassId } & Dial)
+  /** To the carrier: go on with it. */
   | { readonly kind: 'carry'; readonly id: PassId; readonly record: EstablishedRecord | FlowRecord }
-  /** To the home: the carrier counts it among its own. The endpoint of a connection has answered. */
-  | { readonly kind: 'joined'; readonly id: PassId }
-  /** To the home: the endpoint of a flow has answered. */
+  /** To the home: the endpoint has answered a dial or a flow. */
   | { readonly kind: 'answered'; readonly id: PassId }
-  | { readonly kind: 'ended'; readonly id: PassId }
-  /** To the home: the endpoint has failed, so the client is home's again. */
-  | ({ readonly kind: 'failed'; readonly id: PassId; readonly record: DiallingRecord } & FailedDial)
+  /** To the home: the carrier has it no longer. */
+  | { readonly kind: 'over'; readonly id: PassId; readonly over: Over }
   /** To the home: this client's datagrams come to the sender. The answer is `carry` or `refused`. */
   | { readonly kind: 'want'; readonly client: FlowClient }
   /** To the carrier: this client gets no flow. */
   | { readonly kind: 'refused'; readonly client: FlowClient }
   /** To the carrier: this client's datagrams come to another worker. The answer is `flow-back`, if it carries it. */
-  | { readonly kind: 'recall'; readonly id: PassId; readonly client: FlowClient }
-  /** To the home: the flow is the home's again. `isSilent`: the next endpoint is to be asked. */
-  | { readonly kind: 'flow-back'; readonly id: PassId; readonly record: FlowRecord; readonly isSilent: boolean }
-  /** To the home: the flow has ended for its endpoint. */
-  | ({ readonly kind: 'flow-failed'; readonly id: PassId; readonly client: FlowClient } & FailedFlow);
+  | { readonly kind: 'recall'; readonly id: PassId; readonly client: FlowClient };
+
+/** How a carrier's part in a connection or flow ends. */
+export type Over =
+  | { readonly kind: 'ended' }
+  /** The endpoint has failed: the client is the home's again. */
+  | { readonly kind: 'failed'; readonly record: DiallingRecord; readonly reason: DialFailure }
+  /** The flow is the home's again. `isSilent`: the next endpoint is to be asked. */
+  | { readonly kind: 'flow-back'; readonly record: FlowRecord; readonly isSilent: boolean }
+  /** The flow has ended for its endpoint. */
+  | ({ readonly kind: 'flow-failed'; readonly client: FlowClient } & FailedFlow);
+
+export interface Dial {
+  readonly record: DiallingRecord;
+  readonly endpoint: Endpoint;
+  readonly terms: DialTerms;
+}
 
 /** What the home knows of the Service and its client. A carrier may hear of a change later than of the client. */
 export interface DialTerms {
@@ -67,11 +67,11 @@ export interface FailedFlow {
   readonly unanswered: readonly Uint8Array[] | undefined;
 }
 
-/** What the home remembers of a flow that another worker carries, beside {@link PassedOn}. */
-export interface AwayFlow {
-  onEnded(): void;
-  onFailed(why: FailedFlow): void;
-  onBack(record: FlowRecord, isSilent: boolean): void;
+/** What the home remembers of a connection or flow that another worker carries. */
+export interface PassedOn {
+  onAnswered(): void;
+  /** Called once. The other worker may have died with it. */
+  onOver(over: Over): void;
 }
 
 /** One worker's part of a UDP port, to other workers. */
@@ -80,26 +80,6 @@ export interface FlowSharer {
   onRefused(client: FlowClient): void;
   onRecalled(link: Link, id: PassId, client: FlowClient): void;
   onLinked(link: Link): void;
-  onUnlinked(link: Link): void;
-}
-
-export interface FailedDial {
-  readonly reason: DialFailure;
-  /** See `KeptClient`. */
-  readonly needsNewPort: boolean;
-}
-
-/** What the home remembers of a connection that it has passed on. */
-export interface PassedOn {
-  readonly port: Port;
-  /** Taken until the connection ends. */
-  readonly target: Target;
-  /** The endpoints to try if that one fails. Missing once it has answered. */
-  readonly candidates?: Candidates<Target>;
-  /** Where it still counts as active: a connection on its way counts twice rather than not at all. */
-  readonly counts: 'port' | 'both' | 'nowhere';
-  /** If it is a flow. */
-  readonly away?: AwayFlow;
 }
 
 interface LinkSetup {
@@ -110,10 +90,7 @@ interface LinkSetup {
   readonly wakeFd: number;
 }
 
-/** Nobody waits for these. */
-const NOTICES: ReadonlySet<Passed['kind']> = new Set(['joined', 'answered', 'ended']);
-
-/** How long they may wait. */
+/** How long a message may wait that nobody waits for. */
 const NOTICE_MS = 5;
 
 /**
@@ -124,7 +101,7 @@ export class Link implements Task {
   readonly #deadline = new Deadline(this);
   readonly worker: number;
   /** Connections that the other one carries for this one. */
-  readonly passedOn = new Map<PassId, PassedOn>();
+  readonly #passedOn = new Map<PassId, PassedOn>();
   isClosed = false;
   /** Nothing is sent for now. */
   isHeld = false;
@@ -138,18 +115,28 @@ export class Link implements Task {
     this.#setup = setup;
   }
 
-  /** The number under which it is passed on. */
-  pass(passed: PassedOn): PassId {
-    const id = ++this.#lastId;
-    this.passedOn.set(id, passed);
+  /** The other worker dials. */
+  dial(passed: PassedOn, { record, endpoint, terms }: Dial): void {
+    this.send({ kind: 'dial', id: this.#pass(passed), record, endpoint, terms });
+  }
+
+  /** The other worker goes on with it. Returns the number under which it does. */
+  carry(passed: PassedOn, record: EstablishedRecord | FlowRecord): PassId {
+    const id = this.#pass(passed);
+    this.send({ kind: 'carry', id, record });
     return id;
   }
 
-  /** What is passed on under this number ends or comes back. */
-  take(id: PassId): PassedOn | undefined {
-    const passed = this.passedOn.get(id);
-    this.passedOn.delete(id);
-    return passed;
+  answered(id: PassId): void {
+    this.#passedOn.get(id)?.onAnswered();
+  }
+
+  over(message: Extract<Passed, { readonly kind: 'over' }>): void {
+    const passed = this.#passedOn.get(message.id);
+    this.#passedOn.delete(message.id);
+    if (passed !== undefined) passed.onOver(message.over);
+    // Its way has been cut, and with it what was known of it.
+    else for (const fd of descriptorsIn(message)) this.#setup.loop.reset(fd);
   }
 
   /** Lost when the link is closed: then nobody waits for it. */
@@ -157,7 +144,7 @@ export class Link implements Task {
     if (this.isClosed) return;
     const { loop } = this.#setup;
     const isFirst = this.#outbox.push(message) === 1;
-    if (!NOTICES.has(message.kind) && !this.#isDue) {
+    if (!isNotice(message) && !this.#isDue) {
       this.#isDue = true;
       loop.atEndOfTurn(this);
     } else if (isFirst) {
@@ -191,7 +178,7 @@ export class Link implements Task {
     }
   }
 
-  /** What was not sent is reset. */
+  /** What was not sent is reset, and what was passed on is over. */
   close(): void {
     this.isClosed = true;
     this.#deadline.cancel();
@@ -199,6 +186,15 @@ export class Link implements Task {
     for (const fd of this.#outbox.flatMap(descriptorsIn)) loop.reset(fd);
     this.#outbox = [];
     channel.close();
+    const lost = [...this.#passedOn.values()];
+    this.#passedOn.clear();
+    for (const passed of lost) passed.onOver({ kind: 'ended' });
+  }
+
+  #pass(passed: PassedOn): PassId {
+    const id = ++this.#lastId;
+    this.#passedOn.set(id, passed);
+    return id;
   }
 }
 
@@ -211,9 +207,14 @@ function descriptorsIn(message: Passed): readonly number[] {
 
 /** The connection that a message carries, if it does. */
 export function recordIn(message: Passed): LiveRecord | undefined {
-  if ('record' in message) return message.record;
-  if (message.kind !== 'flow-failed' || message.unanswered === undefined) return undefined;
-  return { kind: 'waiting', ...message.client, datagrams: message.unanswered };
+  const part = message.kind === 'over' ? message.over : message;
+  if ('record' in part) return part.record;
+  if (part.kind !== 'flow-failed' || part.unanswered === undefined) return undefined;
+  return { kind: 'waiting', ...part.client, datagrams: part.unanswered };
+}
+
+function isNotice(message: Passed): boolean {
+  return message.kind === 'answered' || (message.kind === 'over' && message.over.kind === 'ended');
 }
 
 /** A connection whose home is another worker: what becomes of it is told there. */
@@ -230,32 +231,12 @@ export class Errand {
     this.#link.send({ kind: 'answered', id: this.#id });
   }
 
-  joined(): void {
-    this.#link.send({ kind: 'joined', id: this.#id });
-  }
-
-  ended(): void {
-    this.#link.send({ kind: 'ended', id: this.#id });
-  }
-
-  failed(record: DiallingRecord, why: FailedDial): void {
-    this.#link.send({ kind: 'failed', id: this.#id, record, ...why });
-  }
-
-  flowFailed(client: FlowClient, why: FailedFlow): void {
-    this.#link.send({ kind: 'flow-failed', id: this.#id, client, ...why });
-  }
-
-  flowBack(record: FlowRecord, isSilent: boolean): void {
-    this.#link.send({ kind: 'flow-back', id: this.#id, record, isSilent });
+  over(over: Over): void {
+    this.#link.send({ kind: 'over', id: this.#id, over });
   }
 
   is(link: Link, id: PassId): boolean {
     return this.#link === link && this.#id === id;
-  }
-
-  get home(): number {
-    return this.#link.worker;
   }
 
   get isHomeThere(): boolean {

@@ -9,6 +9,7 @@ import { Port as CorePort, type PortEvent } from '../../core/port.ts';
 import { Share } from '../../core/shares.ts';
 import { dialFailureOf, FAILURE_TEXT } from '../../errors.ts';
 import { Guess } from './guess.ts';
+import type { Link } from './link.ts';
 import { type CountedBackends, type CounterBlocks, countersIn, type PortId } from './protocol.ts';
 import { freshCounters, Target } from './target.ts';
 import type { WorkerContext } from './worker-context.ts';
@@ -126,8 +127,29 @@ export class Port extends CorePort<Target, CountedBackends> {
     return true;
   }
 
+  /** Whether a connection may go to another worker. Asks for carriers if there are none yet. */
+  canSpread(): boolean {
+    if (!this.worker.spreading.wants || !this.isHome) return false;
+    if (this.carriers.length === 0) this.#askForCarriers();
+    return this.carriers.length > 0;
+  }
+
+  /** Who is to dial for a new client; `undefined`: this worker. */
+  carrierForClient(): Link | undefined {
+    const { options, peers, spreading } = this.worker;
+    // Only the home may dial a second endpoint beside the first.
+    if (options.dialHedgeMs > 0 || !this.canSpread()) return undefined;
+    return peers.to(spreading.forClient(this.carriers));
+  }
+
+  /** Who is to carry an open connection; `undefined`: this worker. */
+  carrierForConnection(): Link | undefined {
+    const { peers, spreading } = this.worker;
+    return this.canSpread() ? peers.to(spreading.forConnection(this.carriers)) : undefined;
+  }
+
   /** The answer comes as a command, unless the port cannot be shared for now. */
-  askForCarriers(): void {
+  #askForCarriers(): void {
     const { nowMs } = this.worker;
     if (nowMs - this.#askedForCarriersMs < ASK_AGAIN_MS) return;
     this.#askedForCarriersMs = nowMs;

@@ -7,13 +7,15 @@ import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import type { SessionAccount } from '../../core/session.ts';
+import { add, COUNTER } from '../../core/target.ts';
 import { keptClient, keptTcpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
-import type { DialTerms, Errand, FailedDial, Link } from './link.ts';
+import { AwayConnection } from './away-session.ts';
+import type { DialTerms, Errand, Link } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
-import { onlyOne } from './peers.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, SessionRecord } from './records.ts';
 import { Session } from './session.ts';
@@ -27,6 +29,19 @@ const RESET_POLL_MS = 10;
 
 /** A younger connection is not passed on: many are over by then. */
 const MIN_AGE_TO_PASS_MS = 100;
+
+/** How a client gets its endpoint. */
+export interface DialPlan {
+  readonly candidates: Candidates<Target>;
+  /** What another process or worker knows of the client; missing when it was accepted just now. */
+  readonly known?: SessionAccount;
+  /** Endpoints that were tried before. */
+  readonly tries?: number;
+  /** An answer to an earlier dial may come late. */
+  readonly needsNewPort?: boolean;
+  /** Of its home, if that is another worker. */
+  readonly terms?: DialTerms;
+}
 
 /**
  * One client, from accept to the end of both sides: it dials ({@link TcpDial}), then {@link TcpSide} moves the bytes of
@@ -45,7 +60,7 @@ export class TcpConnection extends Session implements SideOwner {
   /** While dialling. */
   #dial: TcpDial | undefined;
   /** Kept, because the kernel forgets it when a client resets the connection. */
-  #clientName: Endpoint | undefined;
+  readonly #clientName: Endpoint | undefined;
   /** One side has ended its direction: something must move. */
   #isHalfOpen = false;
   /** The side that broke, while the other still gets what was sent before. */
@@ -53,59 +68,52 @@ export class TcpConnection extends Session implements SideOwner {
   #giveUpMs = 0;
   /** Which end was passed on first, or which side broke. */
   #ending: Ending = 'client-end';
-  /** If another worker is its home. */
-  #errand: Errand | undefined;
-  /** If that one has accepted the client. */
+  /** If another worker, its home, has accepted the client. */
   #terms: DialTerms | undefined;
   /** Why this worker's dial for another one failed. */
-  #failure: FailedDial | undefined;
+  #failure: DialFailure | undefined;
   /** See {@link Spreading.count}. */
   #window = -1;
 
-  /** `clientFd` is not watched yet. Next is {@link begin}, {@link resume} or {@link redial}. */
-  constructor(port: Port, clientFd: number) {
-    super(port, clientFd);
+  /** `clientFd` is not watched yet. Next is {@link dial} or {@link resume}. `errand`: if another worker is its home. */
+  constructor(port: Port, clientFd: number, client: Endpoint | undefined, errand?: Errand) {
+    super(port, clientFd, errand);
+    this.#clientName = client;
     this.#client = new TcpSide(this, clientFd, 'client');
   }
 
-  /** The client was accepted just now. May be over before this returns. */
-  begin(client: Endpoint): void {
-    this.begun();
-    this.#clientName = client;
-    const { worker, picker } = this.port;
-    const pick = picker.pick(client.address, worker.loop.nowMs);
-    const link = worker.peers.forClient(this.port);
-    if (link === undefined) this.#dialFor(pick);
-    else this.#passClient(link, pick);
-  }
-
-  /** Another worker, its home, has accepted the client and picked the endpoint. */
-  carryClient(record: DiallingRecord, target: Target, errand: Errand, terms: DialTerms): void {
-    this.#errand = errand;
+  /** Finds an endpoint for its client. May be over before this returns. */
+  dial({ candidates, known, tries = 0, needsNewPort = false, terms }: DialPlan): void {
     this.#terms = terms;
-    this.#continue(record);
-    this.#dialFor(onlyOne(target));
+    if (known === undefined) this.begun();
+    else this.resumed(known);
+    const kept = this.#keptClient();
+    if (kept === 'unknown') {
+      this.cut('client-reset');
+      return;
+    }
+    const { loop } = this.port.worker;
+    const link = known === undefined ? this.port.carrierForClient() : undefined;
+    if (link !== undefined) {
+      this.#passClient(link, candidates, kept !== undefined);
+      return;
+    }
+    if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
+      this.cut('proxy-error');
+      return;
+    }
+    if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
+    this.#dial = new TcpDial(this.port, kept, { candidates, tries, dialler: this });
+    this.#dial.start();
   }
 
-  /** The endpoint that this home had picked has failed in another worker. */
-  takeBack(record: DiallingRecord, candidates: Candidates<Target>, needsNewPort: boolean): void {
-    this.#continue(record);
-    this.#dialFor(candidates, { tries: 1, needsNewPort });
-  }
-
-  /**
-   * Continues where another process or worker was. Throws a SysError when a descriptor cannot be watched. `errand`: if
-   * another worker is its home.
-   */
-  resume(record: EstablishedRecord, target: Target, errand?: Errand): void {
-    this.#errand = errand;
+  /** Continues where another process or worker was. Throws a SysError when a descriptor cannot be watched. */
+  resume(record: EstablishedRecord, target: Target): void {
     const {
       sides: [client, backend],
       broken,
-      client: name,
     } = record;
     const { loop } = this.port.worker;
-    this.#clientName = name;
     this.#join(target, new TcpSide(this, backend.fd, 'endpoint'));
     for (const [side, record] of [
       [this.#client, client],
@@ -116,6 +124,7 @@ export class TcpConnection extends Session implements SideOwner {
     }
     // Before anything can fail, so that its end counts, too.
     this.resumed(record);
+    this.port.connectedTo(target);
     for (const { fd } of [client, backend]) must('epoll_ctl', loop.watch(fd, SIDE_EVENTS, this));
     if (broken !== undefined) {
       this.#broken = broken === 'client' ? this.#client : this.#backend;
@@ -126,20 +135,6 @@ export class TcpConnection extends Session implements SideOwner {
       this.#ending = backend.isShut ? 'client-end' : 'backend-end';
       this.#beginHalfOpen();
     }
-    errand?.joined();
-  }
-
-  /** Another process accepted the client and was still dialling. */
-  redial(record: DiallingRecord): void {
-    this.#continue(record);
-    const { loop } = this.port.worker;
-    loop.inNextTurn({
-      run: () => {
-        // An answer to that dial may come late.
-        const pick = this.port.picker.pick(record.client.address, loop.nowMs);
-        this.#dialFor(pick, { needsNewPort: true });
-      },
-    });
   }
 
   record(): SessionRecord {
@@ -179,12 +174,13 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onConnected(target: Target, { fd, events, isBroken, kind }: DialResult): void {
-    this.#errand?.joined();
+    this.errand?.answered();
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
     this.#dial = undefined;
     this.#backendKind = kind;
     this.#join(target, backend);
+    this.answeredBy(target);
     if (isBroken) {
       this.#breakOff(backend);
       return;
@@ -199,8 +195,8 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    if (this.#errand !== undefined) {
-      this.#giveBack(this.#errand);
+    if (this.#terms !== undefined) {
+      this.#giveBack();
       return;
     }
     this.port.clientRefused((this.#clientName as Endpoint).address, reason);
@@ -209,7 +205,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   onFailed({ name }: Target, reason: DialFailure): void {
     this.tries.fail(name, reason);
-    if (this.#errand !== undefined) this.#failure = { reason, needsNewPort: reason === 'timeout' };
+    if (this.#terms !== undefined) this.#failure = reason;
   }
 
   onRetry(): void {
@@ -247,28 +243,6 @@ export class TcpConnection extends Session implements SideOwner {
     return { receivedBytes: this.#client.total, sentBytes: this.#backend?.total ?? 0 };
   }
 
-  #continue(record: DiallingRecord): void {
-    this.port.worker.loop.own(this.fd);
-    this.resumed(record);
-    this.#clientName = record.client;
-  }
-
-  #dialFor(candidates: Candidates<Target>, { tries = 0, needsNewPort = false } = {}): void {
-    const kept = this.#keptClient();
-    if (kept === 'unknown') {
-      this.cut('client-reset');
-      return;
-    }
-    const { loop } = this.port.worker;
-    if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
-      this.cut('proxy-error');
-      return;
-    }
-    if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
-    this.#dial = new TcpDial(this.port, kept, { candidates, tries, dialler: this });
-    this.#dial.start();
-  }
-
   #keptClient(): KeptClient | 'unknown' | undefined {
     const client = this.#clientName as Endpoint;
     if (this.#terms !== undefined) return this.#terms.isSeen ? keptClient(client) : undefined;
@@ -276,53 +250,54 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** Another worker dials, and goes on with it. */
-  #passClient(link: Link, candidates: Candidates<Target>): void {
+  #passClient(link: Link, candidates: Candidates<Target>, isSeen: boolean): void {
     const { port } = this;
-    const kept = this.#keptClient();
-    if (kept === 'unknown') {
-      this.cut('client-reset');
-      return;
-    }
     const target = candidates.next();
     if (target === undefined) {
       this.onGivenUp('no-endpoints');
       return;
     }
     target.taken();
+    add(target.counters, COUNTER.active, 1);
     const record = this.#dialling();
     this.detach();
-    const terms = { proxyProtocol: port.proxyProtocol, isSeen: kept !== undefined };
-    port.worker.peers.passClient(link, { port, target, candidates, counts: 'port' }, record, terms);
+    const away = new AwayConnection(port, target, ({ record: known, reason }) => {
+      const needsNewPort = reason === 'timeout';
+      new TcpConnection(port, known.fd, known.client).dial({ candidates, known, tries: 1, needsNewPort });
+    });
+    const terms = { proxyProtocol: port.proxyProtocol, isSeen };
+    link.dial(away, { record, endpoint: target.endpoint, terms });
   }
 
   /** Another worker goes on with it, if this one has too much to do. */
   #passOn(): void {
     const { port, target } = this;
-    const { spreading, peers } = port.worker;
+    const { loop, spreading } = port.worker;
     this.#window = spreading.count(this.#window);
     if (!spreading.wants || !this.#isOpen() || this.#isHalfOpen || this.ageMs < MIN_AGE_TO_PASS_MS) return;
-    const link = peers.forConnection(port);
+    const link = port.carrierForConnection();
     if (link === undefined || target === undefined) return;
     const record = this.record() as EstablishedRecord;
     this.detach();
-    this.#client.leave();
-    (this.#backend as TcpSide).leave();
-    peers.passConnection(link, { port, target, counts: 'both' }, record);
+    for (const side of [this.#client, this.#backend as TcpSide]) {
+      side.leave();
+      loop.unwatch(side.fd);
+    }
+    link.carry(new AwayConnection(port, target), record);
   }
 
-  #giveBack(errand: Errand): void {
-    const failure = this.#failure;
-    if (failure === undefined || !errand.isHomeThere) {
+  /** Its home, which has accepted it, asks the next endpoint. */
+  #giveBack(): void {
+    const reason = this.#failure;
+    if (reason === undefined || !this.errand?.isHomeThere) {
       this.cut('proxy-error');
       return;
     }
-    const { loop } = this.port.worker;
     const record = this.#dialling();
     this.#dial = undefined;
     this.detach();
-    this.port.countActive(-1);
-    loop.unwatch(this.fd);
-    errand.failed(record, failure);
+    this.port.worker.loop.unwatch(this.fd);
+    this.errand.over({ kind: 'failed', record, reason });
   }
 
   #dialling(): DiallingRecord {
@@ -350,7 +325,6 @@ export class TcpConnection extends Session implements SideOwner {
     this.#backend = backend;
     backend.peer = this.#client;
     this.#client.peer = backend;
-    this.port.connectedTo(target);
   }
 
   #isOpen(): boolean {
@@ -464,7 +438,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   #over(ending: Ending, close: (fd: number, side: TcpSide) => void): void {
     if (!this.finish(ending)) return;
-    this.#errand?.ended();
+    this.errand?.over({ kind: 'ended' });
     this.#dial?.cancel();
     this.#dial = undefined;
     for (const side of [this.#client, this.#backend]) {

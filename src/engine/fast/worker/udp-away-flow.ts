@@ -1,22 +1,24 @@
 import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
-import type { AwayFlow, FailedFlow, FlowClient, Link, PassId } from './link.ts';
+import { AwaySession } from './away-session.ts';
+import type { FailedFlow, FlowClient, Link, Over, PassId } from './link.ts';
+import type { Port } from './port.ts';
 import type { FlowRecord } from './records.ts';
 import type { Target } from './target.ts';
 import type { UdpReplay } from './udp-replay.ts';
 
 /** The home's part of a UDP port. */
 export interface FlowHome {
+  readonly port: Port;
   /** It is not away any more. */
   onReturned(away: UdpAwayFlow, back?: { readonly record: FlowRecord; readonly isSilent: boolean }): void;
   onFailedElsewhere(away: UdpAwayFlow, why: FailedFlow): void;
 }
 
 /** What the home knows of a flow that another worker carries. */
-export class UdpAwayFlow implements AwayFlow {
+export class UdpAwayFlow extends AwaySession {
   readonly localKey: number | string;
   readonly clientKey: number | string;
   readonly hasRetired = false;
-  readonly target: Target;
   readonly path: ReplyPath;
   /** Which has picked its endpoint, while nobody had answered. */
   readonly replay: UdpReplay | undefined;
@@ -33,10 +35,10 @@ export class UdpAwayFlow implements AwayFlow {
     readonly path: ReplyPath;
     readonly replay: UdpReplay | undefined;
   }) {
+    super(setup.home.port, setup.target);
     const { local, client } = keysOf(setup.path);
     this.localKey = local;
     this.clientKey = client;
-    this.target = setup.target;
     this.path = setup.path;
     this.replay = setup.replay;
     this.#home = setup.home;
@@ -49,15 +51,9 @@ export class UdpAwayFlow implements AwayFlow {
     if (this.wanting.size === 1) this.#link.send({ kind: 'recall', id: this.id, client });
   }
 
-  onEnded(): void {
-    this.#home.onReturned(this);
-  }
-
-  onFailed(why: FailedFlow): void {
-    this.#home.onFailedElsewhere(this, why);
-  }
-
-  onBack(record: FlowRecord, isSilent: boolean): void {
-    this.#home.onReturned(this, { record, isSilent });
+  onOver(over: Over): void {
+    this.uncount();
+    if (over.kind === 'flow-failed') this.#home.onFailedElsewhere(this, over);
+    else this.#home.onReturned(this, over.kind === 'flow-back' ? over : undefined);
   }
 }

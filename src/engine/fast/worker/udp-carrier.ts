@@ -60,10 +60,6 @@ export class UdpCarrier extends UdpReceiver implements FlowSharer {
     for (const { path } of this.waiting) link.send({ kind: 'want', client: this.clientAt(path) });
   }
 
-  onUnlinked(link: Link): void {
-    if (link.worker === this.#home) for (const flow of this.flows) flow.stay();
-  }
-
   protected begin(path: ReplyPath, datagram: () => Uint8Array): undefined {
     if (!this.waiting.add(path, datagram())) return;
     this.port.worker.peers.to(this.#home)?.send({ kind: 'want', client: this.clientAt(path) });
@@ -71,9 +67,7 @@ export class UdpCarrier extends UdpReceiver implements FlowSharer {
 
   #resume(record: FlowRecord, target: Target, errand: Errand): UdpFlow | undefined {
     try {
-      const flow = this.resume(record, target, { errand });
-      errand.joined();
-      return flow;
+      return this.resume(record, target, { errand });
     } catch (err) {
       if (!(err instanceof SysError)) throw err;
       // Such as the kernel's limit of watches.

@@ -100,8 +100,6 @@ export class UdpFlow extends Session implements Task {
   #isBulk = false;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
-  /** If another worker is its home. That one counts it against the limits. */
-  #errand: Errand | undefined;
   #receivedBytes: number;
   #sentBytes: number;
   #questions = 0;
@@ -130,7 +128,7 @@ export class UdpFlow extends Session implements Task {
     readonly sentBytes?: number;
   }) {
     const { owner, target, client, fd, path, replay, hasReplied = false, hasRetired = false } = setup;
-    super(owner.port, fd);
+    super(owner.port, fd, setup.errand);
     this.target = target;
     this.#clientAddress = client;
     this.#receivedBytes = setup.receivedBytes ?? 0;
@@ -142,7 +140,6 @@ export class UdpFlow extends Session implements Task {
     this.#owner = owner;
     this.#path = path;
     this.#replay = replay;
-    this.#errand = setup.errand;
     this.#isKept = setup.isKept ?? setup.keptSocket !== undefined;
     this.#keptSocket = setup.keptSocket;
     this.#kind = setup.kind;
@@ -151,7 +148,7 @@ export class UdpFlow extends Session implements Task {
     this.#moved();
     if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
     owner.flows.add(this);
-    if (this.#errand === undefined) owner.port.worker.shares.flows.take(1, owner.port.share);
+    if (this.countsHere) owner.port.worker.shares.flows.take(1, owner.port.share);
   }
 
   /**
@@ -263,30 +260,27 @@ export class UdpFlow extends Session implements Task {
     const replay = record.unanswered && this.#replay;
     this.#replay = undefined;
     this.detach();
+    this.port.worker.loop.unwatch(this.fd);
     this.#owner.flows.delete(this);
     return { record, replay };
   }
 
   /** If it has a home elsewhere, which has not died. */
   goHome({ hasRetired, isSilent }: { readonly hasRetired: boolean; readonly isSilent: boolean }): boolean {
-    const errand = this.#errand;
+    const { errand } = this;
     if (errand === undefined || !errand.isHomeThere) return false;
-    this.#errand = undefined;
     const { record, replay } = this.depart();
     replay?.ended(this);
-    this.port.countActive(-1, this.target);
-    this.port.worker.peers.returnFlow(errand, { ...record, hasRetired }, isSilent);
+    errand.over({ kind: 'flow-back', record: { ...record, hasRetired }, isSilent });
     return true;
   }
 
   isOn(link: Link, id: PassId): boolean {
-    return this.#errand?.is(link, id) ?? false;
+    return this.errand?.is(link, id) ?? false;
   }
 
-  /** Its home has died. */
-  stay(): void {
-    if (this.#errand === undefined) return;
-    this.#errand = undefined;
+  override stay(): void {
+    super.stay();
     this.port.worker.shares.flows.take(1, this.port.share);
   }
 
@@ -306,7 +300,7 @@ export class UdpFlow extends Session implements Task {
   }
 
   fail(errno: number): void {
-    const [replay, errand] = [this.#replay, this.#errand];
+    const [replay, errand] = [this.#replay, this.errand];
     const reason = dialFailureOf(errnoName(errno));
     this.#replay = undefined;
     if (!this.isOver) this.tries.fail(this.target.name, reason);
@@ -320,7 +314,7 @@ export class UdpFlow extends Session implements Task {
   /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
   leave(): void {
     const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
-    const errand = this.#errand;
+    const { errand } = this;
     if (replay !== undefined) this.#replay = undefined;
     this.#end('proxy-drain', (home) => this.#leaveToHome(home, undefined, replay));
     if (errand === undefined) replay?.endedInVain(this);
@@ -338,20 +332,18 @@ export class UdpFlow extends Session implements Task {
   }
 
   cut(ending: Ending): void {
-    this.#end(ending, (home) => home.ended());
+    this.#end(ending, (home) => home.over({ kind: 'ended' }));
   }
 
   /** `tell`: its home, if that is another worker. */
   #end(ending: Ending, tell: (home: Errand) => void): void {
     if (!this.finish(ending)) return;
-    const errand = this.#errand;
-    this.#errand = undefined;
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { worker } = this.port;
     this.#releaseSocket(ending);
-    if (errand === undefined) worker.shares.flows.give(1, this.port.share);
-    else tell(errand);
+    if (this.errand === undefined) worker.shares.flows.give(1, this.port.share);
+    else tell(this.errand);
   }
 
   #releaseSocket(ending: Ending): void {
@@ -373,7 +365,7 @@ export class UdpFlow extends Session implements Task {
   }
 
   #leaveToHome(home: Errand, reason: DialFailure | undefined, replay: UdpReplay | undefined): void {
-    home.flowFailed(this.#way(), { reason, unanswered: replay?.datagramsOf(this) });
+    home.over({ kind: 'flow-failed', client: this.#way(), reason, unanswered: replay?.datagramsOf(this) });
     replay?.ended(this);
   }
 
@@ -429,7 +421,7 @@ export class UdpFlow extends Session implements Task {
     if (taken > 0) {
       this.#answers += taken;
       if (this.#silence !== this.#silences.afterReply) {
-        this.#errand?.answered();
+        this.errand?.answered();
         this.port.answered(this.target);
       }
       this.#silence = this.#silences.afterReply;

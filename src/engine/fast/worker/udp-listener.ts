@@ -60,7 +60,6 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   onRefused(): void {}
   onRecalled(): void {}
   onLinked(): void {}
-  onUnlinked(): void {}
 
   onReturned(away: UdpAwayFlow, back?: { readonly record: FlowRecord; readonly isSilent: boolean }): void {
     this.#forget(away);
@@ -114,8 +113,8 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** Others can only help with flows that last: they ask this worker for each. */
   protected override delivered(flow: UdpFlow): void {
-    const { peers, spreading } = this.port.worker;
-    if (spreading.wantsSharedSockets && this.flows.size > 1 && flow.isLasting) peers.canSpread(this.port);
+    const { spreading } = this.port.worker;
+    if (spreading.wantsSharedSockets && this.flows.size > 1 && flow.isLasting) this.port.canSpread();
   }
 
   #giveUp({ client, path, mayBeAnswered }: UdpReplay, reason: 'no-endpoints' | 'exhausted', tries?: TryLog): void {
@@ -137,7 +136,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     replay?.leave();
     const away = new UdpAwayFlow({ home: this, link, target, path, replay });
     this.#away.add(away);
-    away.id = this.port.worker.peers.passFlow(link, { port: this.port, target, away, counts: 'both' }, record);
+    away.id = link.carry(away, record);
   }
 
   #takeBack(

@@ -147,5 +147,20 @@ export function engineRig(
     const told = () => receiveMessageOnPort(port2)?.message as readonly Passed[] | undefined;
     return { counters, tell, told };
   };
-  return { engine, owners, status, descriptors, reports, meanwhile, open, listen, home, post, command };
+  /** The descriptors of its connections, flows, pipes and parked sockets. */
+  const takenDescriptors = () => new Int32Array(taken)[0];
+  return {
+    engine,
+    owners,
+    status,
+    descriptors,
+    takenDescriptors,
+    reports,
+    meanwhile,
+    open,
+    listen,
+    home,
+    post,
+    command,
+  };
 }

@@ -163,6 +163,8 @@ export function udpTests(makeRig: RigFactory): void {
     const client = await UdpClient.connect(t, port);
     client.send('nobody there');
     await waitFor('it to be counted', () => rig.counters(name).noEndpoints === 1);
+    // Its next send fails while the refusal waits to be read.
+    await waitFor('the client to be refused', () => client.refusals === 1);
     assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
     assert.deepEqual([rig.counters(name).connections, rig.counters(name).active], [0, 0]);
     await rig.update(name, backends([(await UdpBackend.named(t, 'here now')).endpoint]));

@@ -38,8 +38,11 @@ export class UdpClient {
     return this.received.map(String);
   }
 
+  /** A refusal that waits to be read keeps the kernel from sending, once. */
   send(datagram: string | Buffer): void {
-    this.socket.send(datagram, (err) => this.#failed(err));
+    this.socket.send(datagram, (err) => {
+      if (this.#failed(err)) this.send(datagram);
+    });
   }
 
   /** Resolves when the kernel has it: over loopback it is then in the queue of the receiver. */
@@ -47,8 +50,11 @@ export class UdpClient {
     return new Promise((resolve) => this.socket.send(datagram, resolve));
   }
 
-  #failed(err: Error | null): void {
-    if (err !== null && 'code' in err && err.code === 'ECONNREFUSED') this.refusals++;
+  /** Whether it is a refusal. */
+  #failed(err: Error | null): boolean {
+    if (err === null || !('code' in err) || err.code !== 'ECONNREFUSED') return false;
+    this.refusals++;
+    return true;
   }
 
   /** Sends and waits for the next reply. */

@@ -142,7 +142,6 @@ export class NodeWatch {
   readonly #facts = new Map<IpFamily, NodeFacts>();
   #nodePortAddresses: readonly Address[] | undefined;
   #isActivating = false;
-  readonly #hasLooked = Promise.withResolvers<void>();
   readonly #addressFault: LastingFault;
   readonly #familyFault: LastingFault;
 
@@ -160,21 +159,15 @@ export class NodeWatch {
     });
   }
 
-  /**
-   * Resolves after the first look. Listeners must not open before: as long as nothing tells pods from other clients,
-   * endpoints would see this node in place of a client.
-   */
-  async start(): Promise<void> {
+  start(): void {
     this.#lookRegularly();
     void watchAddresses({ clock, onChange: () => this.look(), signal: this.#options.signal });
-    await this.#hasLooked.promise;
   }
 
   /** Looks at once, as something is known to have changed. */
   look(): void {
     try {
       this.#look();
-      this.#hasLooked.resolve();
       this.#addressFault.succeeded();
     } catch (error) {
       this.#addressFault.failed(messageOf(error));

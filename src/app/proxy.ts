@@ -72,7 +72,7 @@ export class ServiceProxy {
     const { nodeWatch, controlPlane, source } = this.#parts;
     const progress = () => this.#progress();
     showProgress({ line, format: config.log.format, env: process.env, clock, progress, signal });
-    await nodeWatch.start();
+    nodeWatch.start();
     controlPlane.start();
     await source.start({ apply: (events) => this.#apply(events), synced: () => controlPlane.synced() });
     await this.#serve();
@@ -85,8 +85,8 @@ export class ServiceProxy {
   async takeOver(channel: Channel): Promise<void> {
     const { log, signal } = this.#context;
     const { nodeWatch, controlPlane, source, dataPlane, weights } = this.#parts;
+    nodeWatch.start();
     try {
-      await channel.during(nodeWatch.start());
       // Rules and listeners are the predecessor's until it releases them, so the control plane is not synced before.
       const known = new Promise<readonly Unusable[]>((resolve, reject) => {
         const synced = () => resolve([...source.unusable()]);

@@ -2,8 +2,7 @@ import '../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { before, test } from 'node:test';
-import { setImmediate } from 'node:timers/promises';
-import { NodeWatch, ThisNode } from '../../src/app/node.ts';
+import { ThisNode } from '../../src/app/node.ts';
 import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address, cidr } from '../rules/fixtures.ts';
@@ -72,36 +71,6 @@ test('NodePorts are served on all addresses of a family without a network in --n
   assert.deepEqual(limitedTo('fd00::/8'), ['127.0.0.1', '192.168.50.10', 'fd00:50::10']);
   // Listening on a link-local address needs the name of the link.
   assert.deepEqual(limitedTo('127.0.0.0/8'), ['127.0.0.1', '::1', 'fd00:50::10']);
-});
-
-test('the start waits for the first look at the node that succeeds, so that clients are known before listeners open', async (t) => {
-  const ended = new AbortController();
-  t.after(() => ended.abort());
-  const log = new RecordingLog();
-  let known = false;
-  let looks = 0;
-  const watch = new NodeWatch({
-    node: nodeOf(),
-    served: { active: [] } as unknown as ConstructorParameters<typeof NodeWatch>[0]['served'],
-    pipelines: [],
-    controlPlane: { setTopology: () => {}, isRunning: false } as unknown as ConstructorParameters<
-      typeof NodeWatch
-    >[0]['controlPlane'],
-    healthCheckNodePorts: { listenOn: () => {} },
-    clients: {
-      look: () => {
-        if (++looks === 1) throw new Error('no descriptor is left');
-        known = true;
-      },
-    },
-    log,
-    signal: ended.signal,
-  });
-  const started = watch.start().then(() => assert.ok(known));
-  assert.equal(await Promise.race([started, setImmediate('waits')]), 'waits');
-  watch.look();
-  await started;
-  assert.match(log.of('error')[0]?.message ?? '', /^Cannot look at the addresses of this machine/);
 });
 
 test('eligibility and zone come from the Node object', () => {

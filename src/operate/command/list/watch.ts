@@ -73,7 +73,8 @@ async function showUntil(
   let look = await lookAt(options);
   let problem: string | undefined;
   for (;;) {
-    show(tableOf(look, options), notesOn(look, options, problem));
+    const table = { lines: tableOf(look, options), count: HEADER_LINES + look.services.length };
+    show(table, notesOn(look, options, problem));
     await terminal.flush();
     await sleep(INTERVAL_MS, clock, signal);
     if (signal.aborted) return 0;
@@ -100,6 +101,10 @@ function compare(a: ServiceView, b: ServiceView, [first, ...others]: readonly ((
   return first(b) - first(a) || compare(a, b, others);
 }
 
+/** Above the Services. */
+const HEADER_LINES = 2;
+
+/** Makes only the lines that are taken: a screen shows few of ten thousand Services. */
 function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOptions): Generator<string> {
   const { version, nodeName } = node;
   const what = `${counted(services.length, 'Service')} by ${order} at ${timeOfDay(node.now)}`;
@@ -126,12 +131,18 @@ function notesOn({ node, services }: Look, { selection }: WatchOptions, problem:
   return [...caveats, ...(isEmpty ? [NO_MATCH] : []), ...(problem === undefined ? [] : [problem])].map(oneColumnEach);
 }
 
-type Show = (table: Iterable<string>, notes: readonly string[]) => void;
+interface Table {
+  readonly lines: Iterable<string>;
+  /** How many there are. */
+  readonly count: number;
+}
+
+type Show = (table: Table, notes: readonly string[]) => void;
 
 /** Each table below the one before; notes go to stderr. */
 function printedAnew({ out, err }: Terminal): Show {
   return (table, notes) => {
-    out(`${[...table, ''].join('\n')}\n`);
+    out(`${[...table.lines, ''].join('\n')}\n`);
     for (const note of notes) err(`${note}\n`);
   };
 }
@@ -144,12 +155,8 @@ function redrawn({ out, size }: Terminal): Show {
     // The cursor is in the last line.
     const room = Math.max(1, rows - 1 - notes.length);
     const lines: string[] = [];
-    let hidden = 0;
-    for (const line of table) {
-      if (lines.length < room) lines.push(line);
-      else hidden++;
-    }
-    if (hidden > 0) lines[room - 1] = `… ${hidden + 1} more; Ctrl-C ends`;
+    for (const line of table.lines) if (lines.push(line) === room) break;
+    if (table.count > room) lines[room - 1] = `… ${table.count - room + 1} more; Ctrl-C ends`;
     lines.push(...notes);
     const isSameSize = before.columns === columns && before.rows === rows;
     // After a change of size, the place of the old table is unknown, so the screen is cleared.

@@ -1,8 +1,8 @@
 import type { Options } from 'yargs';
+import type { Command, OptionTable } from '../../src/cli/command.ts';
+import { FLAG_OPTIONS } from '../../src/cli/parser.ts';
 import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/values.ts';
-import type { Command, OptionTable } from '../../src/operate/command/command.ts';
-import { FLAG_OPTIONS } from '../../src/operate/command/parser.ts';
 
 export interface ManualOptions {
   readonly version: string;

@@ -1,9 +1,9 @@
 import { COMMANDS } from '../../src/app/subcommands.ts';
+import { parse } from '../../src/cli/parser.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/config/accepted.ts';
 import { isFlagFirst } from '../../src/config/configure.ts';
 import { FLAGS } from '../../src/config/flags.ts';
 import type { AcceptedSetting, Flag, Setting } from '../../src/config/setting.ts';
-import { parse } from '../../src/operate/command/parser.ts';
 import type { Blocks } from './blocks.ts';
 import { code, table, words } from './table.ts';
 

@@ -1,4 +1,24 @@
 import { availableParallelism } from 'node:os';
+import { checkClientAddresses } from '../check/client-addresses.ts';
+import { checkCongestionControl } from '../check/congestion-control.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from '../check/finding.ts';
+import { checkFirewall } from '../check/firewall.ts';
+import { checkFamilies, checkLeftovers, checkTools } from '../check/iptables.ts';
+import { checkKernelSettings, checkLimits, checkPrivileges } from '../check/kernel.ts';
+import { checkKernelRules, offerInEmptyNamespace } from '../check/kernel-rules.ts';
+import { thisMachine } from '../check/machine.ts';
+import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../check/ports.ts';
+import {
+  type Check,
+  exitCode,
+  findingLine,
+  findingsJson,
+  type NamedFinding,
+  runChecks,
+  summaryLine,
+} from '../check/run-checks.ts';
+import { type KnownServices, sourceChecks } from '../check/source.ts';
+import type { Terminal } from '../cli/command.ts';
 import type { CommandLine, Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
@@ -12,26 +32,6 @@ import type { Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { FAMILIES, type IpFamily } from '../model/address.ts';
 import { IptablesError } from '../model/iptables.ts';
-import { checkClientAddresses } from '../operate/check/client-addresses.ts';
-import { checkCongestionControl } from '../operate/check/congestion-control.ts';
-import { type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
-import { checkFirewall } from '../operate/check/firewall.ts';
-import { checkFamilies, checkLeftovers, checkTools } from '../operate/check/iptables.ts';
-import { checkKernelSettings, checkLimits, checkPrivileges } from '../operate/check/kernel.ts';
-import { checkKernelRules, offerInEmptyNamespace } from '../operate/check/kernel-rules.ts';
-import { thisMachine } from '../operate/check/machine.ts';
-import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../operate/check/ports.ts';
-import {
-  type Check,
-  exitCode,
-  findingLine,
-  findingsJson,
-  type NamedFinding,
-  runChecks,
-  summaryLine,
-} from '../operate/check/run-checks.ts';
-import { type KnownServices, sourceChecks } from '../operate/check/source.ts';
-import type { Terminal } from '../operate/command/command.ts';
 import { natProbeText } from '../rules/plan.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';

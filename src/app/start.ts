@@ -3,7 +3,7 @@ import { endProcess } from '../kernel/process.ts';
 /** What a user has started: the proxy, or one of the commands. */
 export async function start(argv: readonly string[]): Promise<void> {
   const { COMMANDS, openTerminal, tools } = await import('./subcommands.ts');
-  const { runProgram } = await import('../operate/command/parser.ts');
+  const { runProgram } = await import('../cli/parser.ts');
   const code = await runProgram(argv, {
     commands: COMMANDS,
     terminal: openTerminal(),

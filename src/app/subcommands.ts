@@ -1,15 +1,15 @@
 import { writeSync } from 'node:fs';
+import { type Command, command, type Terminal, type Tools } from '../cli/command.ts';
+import { DRAIN, UNDRAIN } from '../cli/drain.ts';
+import { EXPLAIN } from '../cli/explain.ts';
+import { LIST } from '../cli/list/list.ts';
+import { LOG_LEVEL } from '../cli/log-level.ts';
+import { textOrJson } from '../cli/shared.ts';
+import { SHOW_VERSION } from '../cli/show-version.ts';
+import { TAIL } from '../cli/tail.ts';
+import { WEIGHT } from '../cli/weight.ts';
 import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
-import { type Command, command, type Terminal, type Tools } from '../operate/command/command.ts';
-import { DRAIN, UNDRAIN } from '../operate/command/drain.ts';
-import { EXPLAIN } from '../operate/command/explain.ts';
-import { LIST } from '../operate/command/list/list.ts';
-import { LOG_LEVEL } from '../operate/command/log-level.ts';
-import { textOrJson } from '../operate/command/shared.ts';
-import { SHOW_VERSION } from '../operate/command/show-version.ts';
-import { TAIL } from '../operate/command/tail.ts';
-import { WEIGHT } from '../operate/command/weight.ts';
 import { connectControl } from '../operate/control/client.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 

@@ -3,7 +3,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { COMMANDS } from '../../src/app/subcommands.ts';
-import { parse } from '../../src/operate/command/parser.ts';
+import { parse } from '../../src/cli/parser.ts';
 
 const root = join(import.meta.dirname, '../..');
 

@@ -14,8 +14,10 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['kernel', ['model', 'util', 'rules', 'sys']],
   ['engine', ['model', 'util', 'services', 'kernel', 'sys']],
   ['upgrade', ['model', 'util', 'sys']],
-  ['operate', ['model', 'util', 'services', 'rules', 'kernel', 'kubernetes', 'manifests', 'config']],
+  ['operate', ['model', 'util', 'services', 'rules', 'kernel']],
   ['http', ['model', 'util', 'operate']],
+  ['check', ['model', 'util', 'services', 'rules', 'kernel', 'kubernetes', 'manifests', 'config']],
+  ['cli', ['model', 'util', 'operate', 'config']],
 ]);
 
 /** The composition root, a file and a folder, names every implementation, and nothing else imports it. */
@@ -30,7 +32,7 @@ export function isRoot(file: string): boolean {
 const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
   ['js-yaml', ['util/yaml.ts', 'config/configuration-file.ts']],
   ['@kubernetes/client-node', ['kubernetes/']],
-  ['yargs', ['operate/command/']],
+  ['yargs', ['cli/']],
   ['winston', ['operate/log/']],
   ['prom-client', ['http/']],
   ['koffi', ['sys/calls.ts']],
@@ -46,7 +48,7 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
       'engine/node/',
       'http/http-server.ts',
       'operate/control/',
-      'operate/check/machine.ts',
+      'check/machine.ts',
       'kernel/node-claim.ts',
       'model/address.ts',
       'util/ip-bytes.ts',

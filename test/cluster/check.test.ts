@@ -8,7 +8,7 @@ import { Cluster, NODE_NAME } from './cluster.ts';
 /** The role that kube-proxy has in every cluster, and that the proxy's user is bound to here. */
 const ROLE = 'system:node-proxier';
 
-// Pages, Node names and failing servers: test/operate/check/source.test.ts, with a fake server.
+// Pages, Node names and failing servers: test/check/source.test.ts, with a fake server.
 describe('check against a real API server', () => {
   let cluster: Cluster;
 

@@ -1,7 +1,7 @@
+import { parse } from '../../src/cli/parser.ts';
 import type { CommandLine } from '../../src/config/config.ts';
 import { configure } from '../../src/config/configure.ts';
 import { UsageError } from '../../src/config/usage-error.ts';
-import { parse } from '../../src/operate/command/parser.ts';
 
 /** What these flags ask for, or what the program says of them on stderr. */
 export function parseCommandLine(

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { afterEach, before, describe, test } from 'node:test';
+import { askOne } from '../../../src/cli/shared.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import type { Explanation, Question } from '../../../src/model/view.ts';
-import { askOne } from '../../../src/operate/command/shared.ts';
 import { connectControl } from '../../../src/operate/control/client.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { address } from '../../rules/fixtures.ts';

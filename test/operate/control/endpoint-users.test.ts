@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { parseEndpoint } from '../../../src/cli/shared.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ConnectionView, EndpointState, ListenerView, ServiceView } from '../../../src/model/view.ts';
-import { parseEndpoint } from '../../../src/operate/command/shared.ts';
 import { endpointUsers } from '../../../src/operate/control/endpoint-users.ts';
 import { counters, FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';

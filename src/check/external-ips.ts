@@ -1,0 +1,25 @@
+import type { Cidr } from '../model/address.ts';
+import type { Service } from '../model/service.ts';
+import { listed } from '../util/text.ts';
+import { type Finding, ok, warn } from './finding.ts';
+
+const NAMED = 3;
+
+/**
+ * Whether anything limits the external IPs of Services, which everybody chooses who may write one (CVE-2020-8554). Also
+ * a warning where none has any: that is when a limit costs nobody anything.
+ */
+export function checkExternalIPs(allowed: readonly Cidr[], services: readonly Service[]): readonly Finding[] {
+  if (allowed.length > 0) {
+    return [
+      ok(`they may be in ${allowed.map(({ network, prefixLength }) => `${network}/${prefixLength}`).join(', ')}`),
+    ];
+  }
+  const users = services.filter(({ externalIPs }) => externalIPs.length > 0).map(({ key }) => key);
+  const inUse = users.length === 0 ? 'no Service has any' : `${listed(users, NAMED)} have some`;
+  const advice =
+    users.length === 0
+      ? 'give --external-ip-allow-list a network that nobody has, such as 192.0.2.0/24'
+      : 'name their networks in --external-ip-allow-list';
+  return [warn(`whoever may write a Service may give it any external IP; now ${inUse}`, advice)];
+}

@@ -1,0 +1,246 @@
+import type { Config, KubernetesConfig, ManifestsConfig } from '../config/config.ts';
+import { PROGRAM } from '../config/version.ts';
+import { allLocalAddresses } from '../kernel/addresses.ts';
+import { readPage } from '../kubernetes/answers.ts';
+import { ApiError } from '../kubernetes/api-error.ts';
+import { withinSilence } from '../kubernetes/http-exchange.ts';
+import { resourceOf } from '../kubernetes/kubernetes-source.ts';
+import { nodeName } from '../kubernetes/node.ts';
+import { ObjectStore } from '../kubernetes/object-store.ts';
+import { createApiClient } from '../kubernetes/open-access.ts';
+import { ManifestSource } from '../manifests/manifest-source.ts';
+import { type Address, type Cidr, cidrMatcher } from '../model/address.ts';
+import type { Service } from '../model/service.ts';
+import type { SourceEvent } from '../model/source.ts';
+import { endpointAddresses } from '../services/known-addresses.ts';
+import type { Clock } from '../util/clock.ts';
+import { counted, messageOf } from '../util/text.ts';
+import { withDeadline } from '../util/wait.ts';
+import { checkExternalIPs } from './external-ips.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
+import { type Api, checkPermissions, UNWELL } from './permissions.ts';
+import type { Check } from './run-checks.ts';
+
+/** The Services that the checks of the source have found, for the checks of ports. */
+export interface KnownServices {
+  services: readonly Service[];
+}
+
+/** A file that changes all the time delays the first reading by five seconds. */
+const MANIFESTS_MS = 10_000;
+
+/** For one request to the API server, the time of an exec plugin included. */
+export const REQUEST_MS = 5_000;
+
+const PAGE_SIZE = 500;
+/** Against a server whose list never ends. */
+const MAX_PAGES = 200;
+/** No further page is requested after this time. */
+const SERVICES_MS = 5_000;
+/** A cluster may have thousands of invalid Services. */
+const SHOWN = 5;
+
+export function sourceChecks(
+  { source, hostnameOverride, externalIpAllowList }: Config,
+  known: KnownServices,
+  clock: Clock,
+): readonly Check[] {
+  if (source.kind === 'manifests') {
+    return [{ name: 'manifests', run: () => checkManifests(source, known, clock) }];
+  }
+  let api: Api | undefined;
+  /** Runs nothing after a failure, because the same reason would be reported again. */
+  const whileUsable = (run: (api: Api) => Promise<readonly Finding[]>) => async () => {
+    if (api === undefined) return [];
+    const findings = await run(api);
+    if (findings.some(({ level }) => level === 'fail')) api = undefined;
+    return findings;
+  };
+  const node = nodeName(hostnameOverride);
+  return [
+    {
+      name: 'API server',
+      run: async () => {
+        const connected = await checkApiServer(source, clock);
+        api = connected.api;
+        return connected.findings;
+      },
+    },
+    { name: 'permissions', run: whileUsable((usable) => checkPermissions(usable, node)) },
+    {
+      name: 'Services',
+      run: whileUsable(async (usable) => {
+        const { services, findings } = await listServices(usable, clock);
+        known.services = services;
+        return findings;
+      }),
+    },
+    {
+      name: 'external IPs',
+      run: whileUsable(async () => checkExternalIPs(externalIpAllowList, known.services)),
+    },
+  ];
+}
+
+async function checkManifests(
+  config: ManifestsConfig,
+  known: KnownServices,
+  clock: Clock,
+): Promise<readonly Finding[]> {
+  const log = new FindingsLog('correct the file');
+  const source = new ManifestSource({ ...config, clock, log });
+  const objects = new Map<string, SourceEvent>();
+  const apply = (events: readonly SourceEvent[]) => {
+    for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
+  };
+  try {
+    const synced = new Promise<void>((resolve, reject) => {
+      source.start({ apply, synced: resolve }).catch(reject);
+    });
+    await withDeadline(synced, { clock, ms: MANIFESTS_MS, late: `not read within ${MANIFESTS_MS / 1_000} s` });
+  } catch (error) {
+    return [...log.findings, fail(messageOf(error), 'correct --manifests')];
+  } finally {
+    await source.stop();
+  }
+  known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
+  const size = `${sizeOf(known.services)} in ${config.paths.join(', ')}`;
+  const isServed = known.services.some(hasServedPort);
+  return [
+    isServed ? ok(size) : fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE),
+    ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
+    ...log.findings,
+  ];
+}
+
+/** A cluster IP must be nobody else's: its clients would reach the Service in place of that machine or pod. */
+export function checkClusterIpRanges(
+  ranges: readonly Cidr[],
+  objects: readonly SourceEvent[],
+  localAddresses: readonly Address[],
+): readonly Finding[] {
+  const isWithin = cidrMatcher(ranges);
+  const endpoints = objects.flatMap((event) =>
+    event.kind === 'Service' || event.value === undefined ? [] : [...endpointAddresses(event.value)],
+  );
+  const found = (who: string, addresses: readonly Address[]) => {
+    const address = addresses.find(isWithin);
+    if (address === undefined) return [];
+    return [warn(`${who} ${address} lies in --service-cluster-ip-range`, 'give a range that nothing else uses')];
+  };
+  return [...found('the endpoint', endpoints), ...found("this machine's address", localAddresses)];
+}
+
+const NOTHING_TO_SERVE = 'write a Service with a port over TCP or UDP, and a clusterIP or type: NodePort';
+
+/** Whether clients can reach a port of it, by an address of its own or a NodePort. */
+function hasServedPort({ ports, clusterIPs, externalIPs, loadBalancerIPs }: Service): boolean {
+  const hasAddress = [clusterIPs, externalIPs, loadBalancerIPs].some(({ length }) => length > 0);
+  return ports.some(({ protocol, nodePort }) => protocol !== 'SCTP' && (hasAddress || nodePort !== 0));
+}
+
+function sizeOf(services: readonly Service[]): string {
+  const ports = services.reduce((sum, service) => sum + service.ports.length, 0);
+  return `${counted(services.length, 'Service')} with ${counted(ports, 'port')}`;
+}
+
+/** `api` is absent when further requests would fail. */
+async function checkApiServer(
+  source: KubernetesConfig,
+  clock: Clock,
+): Promise<{ readonly findings: readonly Finding[]; readonly api?: Api }> {
+  const log = new FindingsLog('correct the kubeconfig');
+  const origin = source.kubeconfig ?? (source.master === undefined ? "the Pod's service account" : '--master');
+  try {
+    const metrics = { requestDone: () => {} };
+    const client = await createApiClient({ ...source, userAgent: PROGRAM, env: process.env, clock, log, metrics });
+    const late = new ApiError('unreachable', `no answer within ${REQUEST_MS / 1_000} s`);
+    const deadline = { clock, ms: REQUEST_MS, late };
+    const api: Api = {
+      get: (path) => withinSilence(deadline, (signal) => client.get(path, signal)),
+      post: (path, body) => withinSilence(deadline, (signal) => client.post(path, body, signal)),
+    };
+    const finding = await checkVersion(api, client.host, origin);
+    return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
+  } catch (error) {
+    const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
+    return { findings: [...log.findings, fail(messageOf(error), advice)] };
+  }
+}
+
+async function checkVersion(api: Api, host: string, origin: string): Promise<Finding> {
+  try {
+    const { gitVersion } = ((await api.get('/version')) ?? {}) as { readonly gitVersion?: unknown };
+    return ok(`${host} answers${typeof gitVersion === 'string' ? `, Kubernetes ${gitVersion.slice(0, 60)}` : ''}`);
+  } catch (error) {
+    const status = error instanceof ApiError ? error.status : undefined;
+    const said = messageOf(error);
+    if (status === 401) {
+      const advice = `they may have expired or belong to another cluster; replace them in ${origin}`;
+      return fail(`${host} does not accept the credentials (HTTP 401)`, advice);
+    }
+    // Status 400 is how Go's TLS servers answer plain HTTP.
+    if (status === undefined || status === 400) {
+      const [, advice = ''] = ADVICE.find(([pattern]) => pattern.test(said)) ?? [];
+      const why = said.startsWith(`${host}: `) ? said.slice(host.length + 2) : said;
+      return fail(`the API server ${host} cannot be used: ${why}`, `${advice} (${origin})`);
+    }
+    return status >= 500 ? warn(`${host} answers with ${said}`, UNWELL) : ok(`${host} answers with ${said}`);
+  }
+}
+
+/** Advice by the message of the client. The first match counts. */
+const ADVICE: readonly (readonly [RegExp, string])[] = [
+  [/ECONNREFUSED/, 'start the API server, or correct its address'],
+  [/ENOTFOUND|EAI_AGAIN/, 'check its name and /etc/resolv.conf, or name it by its address'],
+  [
+    /ETIMEDOUT|UNREACH|no (?:answer|connection)/,
+    'check its address, routes and firewalls; a ClusterIP needs a running proxy',
+  ],
+  [/certificate/i, "check the certificates, tls-server-name and this machine's clock"],
+  [/./, 'check that its port, http:// or https://, and HTTPS_PROXY are right'],
+];
+
+/** Reads the Services of a cluster page by page, and validates them with the code of a run. */
+export async function listServices(
+  api: Pick<Api, 'get'>,
+  clock: Clock,
+): Promise<{ readonly services: readonly Service[]; readonly findings: readonly Finding[] }> {
+  const resource = resourceOf('Service');
+  const log = new FindingsLog('correct the Service');
+  const list = new ObjectStore(resource, log, clock).beginList();
+  const dueAt = clock.now() + SERVICES_MS;
+  let failure: unknown;
+  let next = '';
+  try {
+    for (let pages = 0; pages === 0 || next !== ''; pages++) {
+      if (pages === MAX_PAGES) throw new Error(`there are more than ${MAX_PAGES * PAGE_SIZE}`);
+      if (clock.now() >= dueAt) throw new Error(`it takes longer than ${SERVICES_MS / 1_000} s`);
+      const query = { limit: `${PAGE_SIZE}`, ...(next !== '' && { continue: next }), ...resource.selectors };
+      const page = readPage(await api.get(`${resource.path}?${new URLSearchParams(query)}`));
+      for (const item of page.items) list.add(item);
+      next = page.next;
+    }
+  } catch (error) {
+    failure = error;
+  }
+  const changes = list.finish();
+  const objects = changes === 'unconfirmed' ? [] : changes;
+  const services = objects.flatMap(({ value }) => (value?.kind === 'Service' ? value.value : []));
+  const size = sizeOf(services);
+  let summary = ok(size);
+  if (failure instanceof ApiError && failure.status !== undefined && services.length === 0) {
+    summary = fail(`Services cannot be listed: ${failure.message}`, UNWELL);
+  } else if (failure !== undefined) {
+    const found = `${size}, but not all of them: ${messageOf(failure)}`;
+    summary = warn(found, `the checks of ports know only these; ${UNWELL}`);
+  }
+  // A user with an invalid Service must not make the whole check fail.
+  const invalid = log.findings.map((finding): Finding => ({ ...finding, level: 'warn' }));
+  if (invalid.length <= SHOWN) return { services, findings: [summary, ...invalid] };
+  const more = warn(
+    `${counted(invalid.length - SHOWN, 'more fault')} in other Services`,
+    'the log of the proxy names all of them',
+  );
+  return { services, findings: [summary, ...invalid.slice(0, SHOWN), more] };
+}

@@ -1,0 +1,134 @@
+import { UsageError } from '../../config/usage-error.ts';
+import type { ServiceView } from '../../model/view.ts';
+import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
+import type { Clock } from '../../util/clock.ts';
+import { sleep } from '../../util/wait.ts';
+import { command, type Terminal } from '../command.ts';
+import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
+import { isNarrowed, isSelected, NO_MATCH, selectionOf } from './selection.ts';
+import { jsonPrinter, tablePrinter } from './table.ts';
+import { watchServices } from './watch.ts';
+
+export const LIST = command({
+  name: 'list',
+  summary: 'list the Services that are served, with their endpoints and connections, in the layout of ipvsadm',
+  argument: '[NAMESPACE[/SERVICE[:PORT]]]',
+  options: {
+    stats: {
+      type: 'boolean',
+      conflicts: ['rate', 'connection'],
+      describe: 'show connections and bytes since each Service, or endpoint, came',
+    },
+    rate: {
+      type: 'boolean',
+      conflicts: 'connection',
+      describe: 'show connections and bytes per second, over the last 5 seconds, of Services only',
+    },
+    connection: { alias: 'c', type: 'boolean', describe: 'list open connections and flows' },
+    watch: {
+      alias: 'w',
+      type: 'boolean',
+      conflicts: ['stats', 'connection'],
+      describe: 'show open connections and rates of Services every 2 seconds, on a terminal in place, until Ctrl-C',
+    },
+    problems: { type: 'boolean', conflicts: 'connection', describe: 'only Services that are not ok' },
+    sort: {
+      nargs: 1,
+      choices: ['rate', 'connections', 'failures', 'name'],
+      implies: 'watch',
+      describe: 'what comes first with --watch, behind Services that are not ok unless it is the name; by default rate',
+    },
+    exact: { type: 'boolean', describe: 'show large numbers in full, not rounded down to K, M, G or T' },
+    numeric: {
+      alias: 'n',
+      type: 'boolean',
+      describe: 'has no effect: addresses and ports are always numbers; for those used to ipvsadm',
+    },
+    output: {
+      alias: 'o',
+      nargs: 1,
+      choices: ['table', 'wide', 'json'],
+      describe: 'wide adds states, local ports, workers, and what is wrong; json has everything',
+    },
+    namespace: { alias: 'N', type: 'string', nargs: 1, describe: 'only Services of this namespace' },
+    service: { type: 'string', nargs: 1, describe: 'only Services of this name' },
+    ...CONTROL_SOCKET,
+  },
+  examples: [
+    ['list', 'all Services and their endpoints'],
+    ['list kube-system/kube-dns:dns-tcp -o wide', 'one port, with states'],
+    ['list --stats -N default', 'what the Services of a namespace have carried'],
+    ['list --watch', 'the Services with the most new connections first, live'],
+    ['list -c default/web', 'the open connections of a Service'],
+    ['list --problems -o wide', 'the Services that are not ok, and why'],
+  ],
+  // Prints each piece as it comes, so that only a few of very many Services are in memory.
+  run: async (given, terminal, tools) => {
+    const selection = selectionOf(given);
+    const { output } = given;
+    const control = tools.connect(given['control-socket']);
+    const [isExact, isWide] = [given.exact === true, output === 'wide'];
+    const isWanted = (service: ServiceView) =>
+      isSelected(selection, service) && !(given.problems === true && service.state === 'ok');
+    if (given.watch) {
+      if (output === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
+      return await watchServices(
+        { control, isWanted, selection, order: given.sort ?? 'rate', isExact, isWide },
+        terminal,
+        tools,
+      );
+    }
+    const listed = given.connection ? 'connections' : 'services';
+    const layout = given.stats ? 'stats' : given.rate ? 'rate' : undefined;
+    const node = await askOne(control, 'node', {});
+    const printer =
+      output === 'json'
+        ? jsonPrinter(node, listed)
+        : tablePrinter(node, listed, { layout, isExact, isWide, now: node.now });
+    terminal.out(printer.head);
+    const paced = pace(terminal, tools.clock);
+    let rows = 0;
+    const print = async (text: string, count: number) => {
+      terminal.out(text);
+      // A piece of idle Services may be empty.
+      if (text !== '') await paced();
+      rows += count;
+    };
+    if (listed === 'connections') {
+      for await (const piece of control.ask('connections', selection.filter)) {
+        const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
+        await print(printer.connections(chosen), chosen.length);
+      }
+    } else {
+      const summary = layout === 'rate' && output !== 'json';
+      for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
+        const chosen = piece.filter(isWanted);
+        await print(printer.services(chosen), chosen.length);
+      }
+    }
+    terminal.out(printer.foot);
+    warnOfCaveats(node, terminal);
+    if (rows > 0 || listed === 'connections' || given.problems || !isNarrowed(selection)) return 0;
+    terminal.err(`${NO_MATCH}\n`);
+    return 1;
+  },
+});
+
+/** For the whole list. Well below the time that the proxy waits for its reader. */
+export const PATIENCE_MS = READ_TIMEOUT_MS / 3;
+
+/**
+ * Each call waits until the reader has taken all output, so that little of a list is in memory. A person with a pager
+ * takes minutes. After {@link PATIENCE_MS} in total, calls no longer wait: a list in memory is better than an
+ * incomplete one.
+ */
+export function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
+  let leftMs = PATIENCE_MS;
+  return async () => {
+    if (leftMs <= 0) return;
+    const startedAt = clock.now();
+    const taken = new AbortController();
+    await Promise.race([flush().then(() => taken.abort()), sleep(leftMs, clock, taken.signal)]);
+    leftMs -= clock.now() - startedAt;
+  };
+}

@@ -1,0 +1,98 @@
+import { UsageError } from '../config/usage-error.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
+import { familyOf, parseAddress } from '../model/address.ts';
+import type { Endpoint } from '../model/endpoint.ts';
+import type { NodeView } from '../model/view.ts';
+import type { CommandName, Commands, Control } from '../operate/control/protocol.ts';
+import type { Terminal, Tools } from './command.ts';
+import { oneColumnEach, shortDuration } from './format.ts';
+
+export const CONTROL_SOCKET = {
+  'control-socket': {
+    type: 'string',
+    nargs: 1,
+    default: DEFAULT_CONTROL_SOCKET,
+    describe: 'control socket of the running proxy',
+  },
+} as const;
+
+export const JSON_OUTPUT = {
+  output: { alias: 'o', nargs: 1, choices: ['json'], describe: 'print JSON instead of text' },
+} as const;
+
+export function textOrJson(describe: string) {
+  return { output: { alias: 'o', nargs: 1, choices: ['text', 'json'], default: 'text', describe } } as const;
+}
+
+/** Resolves as `work` does, or with 0 on Ctrl-C, which waits for no answer of the proxy. */
+export async function untilInterrupted(
+  { onInterrupt }: Pick<Tools, 'onInterrupt'>,
+  work: (signal: AbortSignal) => Promise<number>,
+): Promise<number> {
+  const interrupted = new AbortController();
+  const isOver = new Promise<number>((resolve) => {
+    interrupted.signal.addEventListener('abort', () => resolve(0));
+  });
+  const stopListening = onInterrupt(() => interrupted.abort());
+  return await Promise.race([isOver, work(interrupted.signal)]).finally(stopListening);
+}
+
+/** Reads what the user has typed, after this flag. */
+export function typed<T>(text: string, read: (text: string) => T, flag = ''): T {
+  try {
+    return read(text);
+  } catch (error) {
+    throw error instanceof UsageError ? new UsageError(`${flag}${JSON.stringify(text)}: ${error.message}`) : error;
+  }
+}
+
+const ENDPOINT = /^(?:\[(?<v6>[^\]]*)\]|(?<v4>[^:[\]]*)):(?<port>\d{1,5})$/;
+
+/** `IP:PORT`, an IPv6 address in brackets. Throws {@link UsageError} with a sentence. */
+export function parseEndpoint(text: string): Endpoint {
+  const { v6, v4, port } = ENDPOINT.exec(text)?.groups ?? {};
+  const address = parseAddress(v6 ?? v4 ?? '');
+  const bracketed = v6 !== undefined;
+  if (address === undefined || !isPort(Number(port)) || bracketed !== (familyOf(address) === 'IPv6')) {
+    throw new UsageError(
+      `${JSON.stringify(text)}: not an address with a port; write it as the lists do, ` +
+        'such as 10.244.1.7:8080 or [fd00::7]:8080',
+    );
+  }
+  return { address, port: Number(port) };
+}
+
+function isPort(port: number): boolean {
+  return port >= 1 && port <= 65_535;
+}
+
+/** For commands whose answer is one piece. */
+export async function askOne<C extends CommandName>(
+  control: Control,
+  command: C,
+  params: Commands[C]['params'],
+): Promise<Commands[C]['piece']> {
+  let answer: Commands[C]['piece'] | undefined;
+  for await (const piece of control.ask(command, params)) answer = piece;
+  if (answer === undefined) throw new Error('the proxy gave no answer');
+  return answer;
+}
+
+/** Warns on stderr, where scripts do not read, that the printed state may be out of date. */
+export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): void {
+  for (const caveat of caveatsOf(node)) terminal.err(`Warning: ${caveat}.\n`);
+}
+
+export function caveatsOf({ api, families }: NodeView): string[] {
+  const away =
+    api === undefined || api.connected
+      ? []
+      : [`the API server has not answered for ${shortDuration(api.staleForMs)}, so changes may be missing`];
+  const rules = families.flatMap(({ family, lastSync }) => {
+    if (lastSync === undefined) return [`the rules of ${family} have not been synced since the start`];
+    return lastSync.err === undefined
+      ? []
+      : [`the rules of ${family} cannot be synced: ${oneColumnEach(lastSync.err)}`];
+  });
+  return [...away, ...rules];
+}

@@ -8,10 +8,11 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['config', ['model', 'util']],
   ['services', ['model', 'util']],
   ['rules', ['model', 'util']],
+  ['capture', ['model', 'util']],
   ['kubernetes', ['model', 'util']],
   ['manifests', ['model', 'util', 'kubernetes']],
-  ['sync', ['model', 'util', 'services', 'rules']],
-  ['kernel', ['model', 'util', 'rules', 'sys']],
+  ['sync', ['model', 'util', 'services', 'rules', 'capture']],
+  ['kernel', ['model', 'util', 'rules', 'capture', 'sys']],
   ['engine', ['model', 'util', 'services', 'kernel', 'sys']],
   ['upgrade', ['model', 'util', 'sys']],
   ['operate', ['model', 'util', 'services', 'rules', 'kernel']],
@@ -59,7 +60,7 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
 ]);
 
 /** Decide and compute only: what they need of Node computes too. */
-const PURE = ['model', 'services', 'rules'];
+const PURE = ['model', 'services', 'rules', 'capture'];
 const PURE_BUILTINS = ['node:util', 'node:crypto'];
 
 /** Files outside src/ that one of its files may import. */

@@ -4,7 +4,7 @@ import { ClientWatch, type WatchedClients } from '../../src/app/clients.ts';
 import type { Address, Cidr, IpFamily } from '../../src/model/address.ts';
 import type { ClientFacts } from '../../src/model/client-address.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address, cidr } from '../rules/fixtures.ts';
+import { address, cidr } from '../support/model.ts';
 
 const HIDDEN = 'iptables does not see bridge cbr0; modprobe br_netfilter';
 

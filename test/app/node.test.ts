@@ -5,8 +5,8 @@ import { before, test } from 'node:test';
 import { ThisNode } from '../../src/app/node.ts';
 import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address, cidr } from '../rules/fixtures.ts';
 import { parseCommandLine } from '../support/command-line.ts';
+import { address, cidr } from '../support/model.ts';
 
 const STATUS: NodeStatus = {
   name: 'node-1',

@@ -4,7 +4,6 @@ import { type TestContext, test } from 'node:test';
 import { serversOf } from '../../src/app/servers.ts';
 import { Health } from '../../src/http/health.ts';
 import type { HttpServer } from '../../src/http/http-server.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import { ConnectionFeed } from '../../src/operate/connection-log/feed.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeView } from '../fakes/fake-view.ts';
@@ -13,9 +12,10 @@ import { RecordingLog } from '../fakes/recording-log.ts';
 import { ask } from '../http/http-client.ts';
 import { metricsOf } from '../http/metrics-of.ts';
 import { parseCommandLine } from '../support/command-line.ts';
+import { address } from '../support/model.ts';
 import { until } from '../support/until.ts';
 
-const LOOPBACK = parseAddress('127.0.0.1') as Address;
+const LOOPBACK = address('127.0.0.1');
 
 /** Those of HTTP, at this port of loopback. */
 function start(t: TestContext, flags: readonly string[], port: number, onUnbindable: () => void): HttpServer[] {

@@ -3,12 +3,12 @@ import { mkdirSync } from 'node:fs';
 import { after, before, type TestContext, test } from 'node:test';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { statusRoutes } from '../../src/http/page/routes.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { NodeView, ServiceView } from '../../src/model/view.ts';
 import { counters, FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { serve } from '../http/serve.ts';
 import { waitFor } from '../netns/wait.ts';
+import { address } from '../support/model.ts';
 
 const WEB = 'default/web:http';
 const DNS = 'kube-system/dns:dns';
@@ -286,7 +286,7 @@ class LongView extends FakeView {
   }
 
   #long(service: ServiceView): ServiceView {
-    const clusterIPs = [parseAddress('fd00:1111:2222:3333:4444:5555:6666:7777') as Address];
+    const clusterIPs = [address('fd00:1111:2222:3333:4444:5555:6666:7777')];
     const many = { ...counters(123_456_789_012), failedRefused: 1_234_567, retries: 1_234_567 };
     return {
       ...service,

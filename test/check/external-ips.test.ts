@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { checkExternalIPs } from '../../src/check/external-ips.ts';
-import { address, cidr, service } from '../rules/fixtures.ts';
+import { address, cidr, service } from '../support/model.ts';
 
 const using = (key: `${string}/${string}`) => service({ key, externalIPs: [address('203.0.113.9')] });
 const told = (...args: Parameters<typeof checkExternalIPs>) =>

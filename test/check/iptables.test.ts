@@ -5,7 +5,7 @@ import { checkFamilies, checkLeftovers, checkTools, type FamilyFacts } from '../
 import { checkKernelRules, type Offer, offerInEmptyNamespace, sampleRules } from '../../src/check/kernel-rules.ts';
 import type { ExecRequest, ExecResult } from '../../src/kernel/iptables/exec.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 const NFT = { flavour: 'nft', infix: '-nft' } as const;

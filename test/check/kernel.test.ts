@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { checkKernelSettings, checkLimits, checkPrivileges } from '../../src/check/kernel.ts';
 import type { IpFamily } from '../../src/model/address.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 type Files = Readonly<Record<string, string>>;

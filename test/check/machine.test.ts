@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { type SocketPort, thisMachine } from '../../src/check/machine.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { freePort } from '../http/free-port.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 
 const machine = thisMachine(async () => ({ outcome: 'missing' }), systemClock);
 const LOOPBACK = address('127.0.0.1');

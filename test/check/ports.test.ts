@@ -4,16 +4,13 @@ import type { SocketPort } from '../../src/check/machine.ts';
 import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../../src/check/ports.ts';
 import type { PortRange } from '../../src/model/address.ts';
 import type { Service } from '../../src/model/service.ts';
-import { address } from '../rules/fixtures.ts';
+import { address, service as anyService } from '../support/model.ts';
 import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 const NODE = address('192.168.50.10');
 
 function service(key: Service['key'], more: Partial<Service> = {}): Service {
-  return {
-    ...{ key, clusterIPs: [], externalIPs: [], loadBalancerIPs: [], ports: [], affinity: { type: 'None' } },
-    ...more,
-  };
+  return anyService({ key, clusterIPs: [], ports: [], ...more });
 }
 
 function ports(...nodePorts: readonly number[]): Pick<Service, 'ports'> {

@@ -6,7 +6,7 @@ import { ApiError } from '../../src/kubernetes/api-error.ts';
 import type { Address } from '../../src/model/address.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address, cidr } from '../rules/fixtures.ts';
+import { address, cidr, endpointAddress } from '../support/model.ts';
 import { linesOf, troubles } from './fake-machine.ts';
 
 const refused = (status: number, message = 'no way') =>
@@ -79,7 +79,7 @@ describe('permissions', () => {
 test('a range of cluster IPs in which something else lies is a warning', () => {
   const [range, inside, outside] = [cidr('10.96.0.0/16'), address('10.96.7.7'), address('10.97.0.1')];
   const endpoints = (at: Address): SourceEvent => {
-    const addresses = [{ address: at, ready: true, serving: true, terminating: false }];
+    const addresses = [endpointAddress(at)];
     return { kind: 'Endpoints', key: 'default/a', value: { key: 'default/a', groups: [{ addresses, ports: [] }] } };
   };
   assert.deepEqual(linesOf(checkClusterIpRanges([range], [endpoints(outside), endpoints(inside)], [outside])), [

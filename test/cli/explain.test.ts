@@ -4,7 +4,7 @@ import { EXPLAIN } from '../../src/cli/explain.ts';
 import type { Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../src/model/view.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 import { controlOf } from './control-of.ts';
 import { RecordingTerminal } from './recording-terminal.ts';
 import { runCommand } from './run-command.ts';

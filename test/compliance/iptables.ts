@@ -11,18 +11,9 @@ import type { Portal } from '../../src/rules/portal.ts';
 import type { Rule } from '../../src/rules/rule.ts';
 import { RuleSet, treesOf } from '../../src/rules/rule-set.ts';
 import type { NodeFacts } from '../../src/rules/service-rules.ts';
-import {
-  cidr,
-  ENDPOINT,
-  IPV6_NODE,
-  nodeFacts,
-  planText,
-  portal,
-  renderPortals,
-  rule,
-  rulesOf,
-} from '../rules/fixtures.ts';
+import { IPV6_NODE, nodeFacts, planText, portal, renderPortals, rule, rulesOf } from '../rules/fixtures.ts';
 import { comparable, GOLDEN_BINDS, readGolden } from '../rules/golden.ts';
+import { cidr, ENDPOINT } from '../support/model.ts';
 
 const TABLES: readonly Table[] = ['nat', 'filter'];
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { proxyHeader } from '../../src/engine/proxy-header.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
+import { address as ip } from '../support/model.ts';
 
 function at(address: string, port: number): Endpoint {
-  return { address: parseAddress(address) as Address, port };
+  return { address: ip(address), port };
 }
 
 const V4 = [at('192.168.0.1', 56_324), at('192.168.0.11', 443)] as const;

@@ -1,4 +1,4 @@
-import { type Address, type IpFamily, parseAddress } from '../../src/model/address.ts';
+import type { Address, IpFamily } from '../../src/model/address.ts';
 import { COUNTERS, type Counters } from '../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import { type ServiceKey, type ServicePortName, servicePortName } from '../../src/model/service.ts';
@@ -16,6 +16,7 @@ import {
   type ServiceView,
   type View,
 } from '../../src/model/view.ts';
+import { address } from '../support/model.ts';
 
 export const FAKE_NOW = 1_700_000_000_000;
 
@@ -245,8 +246,4 @@ function endpointView(service: number, number: number): EndpointView {
     port: service === 1 ? 53 : 8080,
   };
   return { endpoint, state: 'active', weight: 1, counters: counters(100 + number) };
-}
-
-function address(text: string): Address {
-  return parseAddress(text) as Address;
 }

@@ -9,8 +9,9 @@ import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address, cidr, IPV6_NODE, nodeFacts } from '../rules/fixtures.ts';
+import { IPV6_NODE, nodeFacts } from '../rules/fixtures.ts';
 import { NO_METRICS } from '../support/controller.ts';
+import { address, cidr } from '../support/model.ts';
 import { checkTransaction } from './rule-grammar.ts';
 
 const NODES = {

@@ -8,7 +8,7 @@ import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { ApiStatus } from '../../src/model/source.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address, ENDPOINT, servicePort } from '../rules/fixtures.ts';
+import { address, ENDPOINT, servicePort } from '../support/model.ts';
 import { parseExposition } from './exposition.ts';
 
 function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = {}) {

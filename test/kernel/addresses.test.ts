@@ -10,7 +10,7 @@ import {
   NodeAddress,
 } from '../../src/kernel/addresses.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { address as ip } from '../support/model.ts';
 
 function ipv4(address: string): NetworkInterfaceInfo {
   return { address, netmask: '255.255.255.0', family: 'IPv4', mac: '', internal: false, cidr: null };

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import { ListeningSockets, localPorts, parseLocalPorts, receiving } from '../../src/kernel/local-ports.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { address as ip } from '../support/model.ts';
 
 test('the range and the reserved ports are read as the kernel writes them', () => {
   const { range, reserved } = parseLocalPorts('32768\t60999\n', '8080,9000-9002\n');

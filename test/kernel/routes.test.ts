@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { defaultRouteInterfaces, routeInterface } from '../../src/kernel/routes.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 
 const HEADER = 'Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT';
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assignClusterIPs } from '../../src/manifests/cluster-ips.ts';
-import { type Address, type Cidr, cidrContains, parseCidr } from '../../src/model/address.ts';
+import { type Address, type Cidr, cidrContains } from '../../src/model/address.ts';
 import type { Service, ServiceKey } from '../../src/model/service.ts';
+import { cidr } from '../support/model.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 
-const range = (text: string) => parseCidr(text) as Cidr;
 const waiting = (name: string, ...families: readonly string[]) =>
   ({
     key: `default/${name}`,
@@ -23,7 +23,7 @@ const only = (assigned: ReadonlyMap<ServiceKey, readonly Address[]>, name: strin
 
 test('the same Services get the same addresses, in whatever order they come', () => {
   const services = [...named(200), written('fixed', '10.96.7.7')];
-  const ranges = [range('10.96.0.0/16')];
+  const ranges = [cidr('10.96.0.0/16')];
   const assigned = assignClusterIPs(services, ranges);
   const random = seededRandom(1);
   const shuffled = services.map((each) => ({ each, at: random() })).sort((a, b) => a.at - b.at);
@@ -41,15 +41,15 @@ test('the same Services get the same addresses, in whatever order they come', ()
 });
 
 test('another Service leaves the addresses of the others alone', () => {
-  const before = assignClusterIPs(named(100), [range('10.96.0.0/12')]);
+  const before = assignClusterIPs(named(100), [cidr('10.96.0.0/12')]);
   for (const name of ['a', 'm', 'z', 's05']) {
-    const after = assignClusterIPs([waiting(name), ...named(100)], [range('10.96.0.0/12')]);
+    const after = assignClusterIPs([waiting(name), ...named(100)], [cidr('10.96.0.0/12')]);
     for (const [key, addresses] of before) assert.deepEqual(after.get(key), addresses, `${key} after ${name}`);
   }
 });
 
 test('an address that was written is never given, be it a cluster IP or another one', () => {
-  const ranges = [range('10.96.0.0/16')];
+  const ranges = [cidr('10.96.0.0/16')];
   const own = only(assignClusterIPs([waiting('a')], ranges), 'a') as string;
   const external = { ...written('b', '10.0.0.1'), externalIPs: [own] } as unknown as Service;
   for (const other of [written('b', own), external]) {
@@ -61,7 +61,7 @@ test('an address that was written is never given, be it a cluster IP or another 
 
 test('a small range is used to its last address, first those that are not for people; then nothing is left', () => {
   const places = (text: string, count: number) => {
-    const found = [...assignClusterIPs(named(count), [range(text)]).values()].map((each) => each.join());
+    const found = [...assignClusterIPs(named(count), [cidr(text)]).values()].map((each) => each.join());
     return found
       .map((each) => (each === '' ? undefined : Number(each.split('.')[3])))
       .sort((a = 999, b = 999) => a - b);
@@ -76,7 +76,7 @@ test('a small range is used to its last address, first those that are not for pe
 });
 
 test('each family has its range, and the order is that of the Service', () => {
-  const ranges = [range('10.96.0.0/16'), range('fd00:96::/64')];
+  const ranges = [cidr('10.96.0.0/16'), cidr('fd00:96::/64')];
   const assigned = assignClusterIPs(
     [waiting('one', 'IPv6'), waiting('both', 'IPv6', 'IPv4'), waiting('other', 'IPv4')],
     ranges,
@@ -84,6 +84,6 @@ test('each family has its range, and the order is that of the Service', () => {
   assert.match(only(assigned, 'one') ?? '', /^fd00:96::[0-9a-f:]+$/);
   assert.match(only(assigned, 'both') ?? '', /^fd00:96::[0-9a-f:]+,10\.96\.\d+\.\d+$/);
   assert.match(only(assigned, 'other') ?? '', /^10\.96\.\d+\.\d+$/);
-  assert.equal(only(assignClusterIPs([waiting('one', 'IPv6')], [range('10.96.0.0/16')]), 'one'), '');
-  assert.match(only(assignClusterIPs([waiting('one', 'IPv6')], [range('fd00::ff/128')]), 'one') ?? '', /^fd00::ff$/);
+  assert.equal(only(assignClusterIPs([waiting('one', 'IPv6')], [cidr('10.96.0.0/16')]), 'one'), '');
+  assert.match(only(assignClusterIPs([waiting('one', 'IPv6')], [cidr('fd00::ff/128')]), 'one') ?? '', /^fd00::ff$/);
 });

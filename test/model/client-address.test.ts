@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../../src/model/client-address.ts';
 import type { EndpointSetName, LocalEndpointSet, ServicePort } from '../../src/model/service-port.ts';
-import { address, servicePort } from '../rules/fixtures.ts';
+import { address, servicePort } from '../support/model.ts';
 
 const PRESERVE: ClientAddressPolicy = { clientAddress: 'preserve', masqueradeAll: false };
 const MASQUERADE_ALL: ClientAddressPolicy = { ...PRESERVE, masqueradeAll: true };

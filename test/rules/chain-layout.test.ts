@@ -14,8 +14,9 @@ import {
   type RuleGroup,
   rulePartsOf,
 } from '../../src/rules/service-rules.ts';
+import { ENDPOINT } from '../support/model.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { ENDPOINT, IPV6_NODE, nodeFacts, portal } from './fixtures.ts';
+import { IPV6_NODE, nodeFacts, portal } from './fixtures.ts';
 
 type Chains = Map<string, readonly string[]>;
 

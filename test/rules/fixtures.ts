@@ -1,7 +1,6 @@
-import { type Address, type Cidr, parseAddress, parseCidr } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { Table } from '../../src/model/iptables.ts';
-import type { Service, ServicePortName } from '../../src/model/service.ts';
+import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { chainsOf, fixedChains } from '../../src/rules/chain-layout.ts';
 import { ROOT_CHAINS } from '../../src/rules/chains.ts';
@@ -11,12 +10,7 @@ import type { Portal } from '../../src/rules/portal.ts';
 import type { Rule } from '../../src/rules/rule.ts';
 import { type PortalConflict, RuleSet, treesOf, type UnsafeRule } from '../../src/rules/rule-set.ts';
 import type { NodeFacts } from '../../src/rules/service-rules.ts';
-
-export function address(text: string): Address {
-  const parsed = parseAddress(text);
-  if (parsed === undefined) throw new Error(`${text} is not an address`);
-  return parsed;
-}
+import { address, cidr, ENDPOINT, servicePort } from '../support/model.ts';
 
 export type PortalFields = Partial<
   Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local'>
@@ -32,37 +26,6 @@ export type PortalFields = Partial<
   readonly localPort?: number;
   readonly localSetPort?: number;
 };
-
-export const ENDPOINT: Endpoint = { address: address('10.244.1.11'), port: 8080 };
-
-/** shop/web at 10.96.0.1:80/TCP, unless the fields say otherwise. */
-export function service(fields: Partial<Service> = {}): Service {
-  return {
-    key: 'shop/web',
-    clusterIPs: [address('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
-    affinity: { type: 'None' },
-    ...fields,
-  };
-}
-
-/** A port of shop/web with one endpoint, unless the fields say otherwise. */
-export function servicePort(fields: Partial<ServicePort> = {}): ServicePort {
-  return {
-    name: 'shop/web',
-    protocol: 'TCP',
-    port: 80,
-    nodePort: 0,
-    clusterIPs: [address('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    affinity: { type: 'None' },
-    endpoints: [ENDPOINT],
-    ...fields,
-  };
-}
 
 /** A portal with only the addresses of the fields; port 80/TCP, local port 40001, one endpoint. */
 export function portal(fields: PortalFields): Portal {
@@ -115,12 +78,6 @@ export function nodeFacts({ nodePortCidrs = [], clusterCidrs = [], ...changes }:
     pods: clusterCidrs.map((each) => ({ source: cidr(each) })),
     ...changes,
   };
-}
-
-export function cidr(text: string): Cidr {
-  const parsed = parseCidr(text);
-  if (parsed === undefined) throw new Error(`${text} is not a CIDR`);
-  return parsed;
 }
 
 export const IPV6_NODE = nodeFacts({ family: 'IPv6', bindAddress: '::', hostAddress: address('fd00:50::10') });

@@ -14,7 +14,8 @@ import {
 } from '../../src/rules/local-ports.ts';
 import { unsafeReason } from '../../src/rules/rule.ts';
 import { claimName } from '../../src/rules/service-rules.ts';
-import { address, cidr, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
+import { address, cidr, ENDPOINT } from '../support/model.ts';
+import { IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
 import { readGolden } from './golden.ts';
 
 const WEB: InstalledPort = { name: 'shop/web:http', set: 'own', protocol: 'TCP', localPort: 40_001 };

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ProxiedProtocol } from '../../src/model/service-port.ts';
 import type { NodeFacts } from '../../src/rules/service-rules.ts';
+import { address, ENDPOINT } from '../support/model.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { address, ENDPOINT, IPV6_NODE, nodeFacts, portal, renderPortals } from './fixtures.ts';
+import { IPV6_NODE, nodeFacts, portal, renderPortals } from './fixtures.ts';
 import { type Destination, type Packet, PacketTracer } from './packet-tracer.ts';
 
 const NODE = '192.168.50.10';

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { samePortal } from '../../src/rules/portal.ts';
-import { address, ENDPOINT, lines, nodeFacts, type PortalFields, portal, renderPortals } from './fixtures.ts';
+import { address, ENDPOINT } from '../support/model.ts';
+import { lines, nodeFacts, type PortalFields, portal, renderPortals } from './fixtures.ts';
 
 const NODE = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
 const FIELDS: PortalFields = {

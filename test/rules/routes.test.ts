@@ -3,7 +3,8 @@ import { describe, test } from 'node:test';
 import { destinations } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/portal.ts';
 import { type RouteFacts, type Routes, routesTo } from '../../src/rules/routes.ts';
-import { address, cidr, ENDPOINT, type PortalFields, portal } from './fixtures.ts';
+import { address, cidr, ENDPOINT } from '../support/model.ts';
+import { type PortalFields, portal } from './fixtures.ts';
 
 const FACTS: RouteFacts = {
   family: 'IPv4',

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { chainsOf } from '../../src/rules/chain-layout.ts';
 import { RuleSet } from '../../src/rules/rule-set.ts';
-import { address, ENDPOINT, IPV6_NODE, lines, nodeFacts, owned, portal, renderPortals, rulesOf } from './fixtures.ts';
+import { address, ENDPOINT } from '../support/model.ts';
+import { IPV6_NODE, lines, nodeFacts, owned, portal, renderPortals, rulesOf } from './fixtures.ts';
 import { readGolden } from './golden.ts';
 
 /** Where every local port has a rule. */

@@ -14,8 +14,8 @@ import {
   withItem,
   withoutItem,
 } from '../../src/rules/rule-tree.ts';
+import { address } from '../support/model.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { address } from './fixtures.ts';
 
 interface Item extends TreeItem {
   readonly id: number;

@@ -5,7 +5,8 @@ import type { NodeFacts } from '../../src/rules/service-rules.ts';
 import { type Fate, ruleOwner, type TracedPacket, trace } from '../../src/rules/trace.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address, nodeFacts, planText, portal, renderPortals } from './fixtures.ts';
+import { address } from '../support/model.ts';
+import { nodeFacts, planText, portal, renderPortals } from './fixtures.ts';
 
 const NODE = '192.168.50.10';
 const LOCAL = [NODE, '10.244.1.1', '127.0.0.1', '192.168.50.77', 'fd00:50::10', '::1'];

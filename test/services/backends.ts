@@ -1,4 +1,3 @@
-import { parseAddress } from '../../src/model/address.ts';
 import type { Backends } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { AffinityMemory } from '../../src/services/affinity-memory.ts';
@@ -7,15 +6,14 @@ import { Member } from '../../src/services/member.ts';
 import type { Pick } from '../../src/services/picker.ts';
 import type { CreateMember } from '../../src/services/pool.ts';
 import type { Random } from '../../src/util/clock.ts';
+import { address } from '../support/model.ts';
 
 /** Always the last element stays in place: Fisher–Yates leaves the list as it was. */
 export const NO_SHUFFLE: Random = () => 1 - Number.EPSILON;
 
 /** A new object each time, as every update from the control plane brings new ones. */
 export function endpoint(host: number): Endpoint {
-  const address = parseAddress(`10.0.0.${host}`);
-  if (address === undefined) throw new RangeError(`${host} does not fit an IPv4 octet`);
-  return { address, port: 80 };
+  return { address: address(`10.0.0.${host}`), port: 80 };
 }
 
 export function backends(hosts: readonly number[], timeoutSeconds?: number): Backends {

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { NodeTopology } from '../../src/model/endpoint.ts';
 import type { TrafficPolicy } from '../../src/model/service.ts';
 import { type Candidate, categorizeEndpoints, type EndpointPolicy } from '../../src/services/categorize-endpoints.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 
 /**
  * One endpoint in words: its number, then "ready", "unready" (serves no longer), "dying" (terminates, still serves),

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { Endpoints } from '../../src/model/endpoint.ts';
 import type { Service } from '../../src/model/service.ts';
 import { type AddressPolicy, KnownAddresses } from '../../src/services/known-addresses.ts';
-import { address, service as anyService, cidr } from '../rules/fixtures.ts';
+import { address, service as anyService, cidr, endpointAddress } from '../support/model.ts';
 
 function service(fields: Partial<Service>): Service {
   const ports = [{ name: '', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
@@ -29,7 +29,7 @@ const ON_NODE: Endpoints = {
   key: 'shop/on-node',
   groups: [
     {
-      addresses: [{ address: address('192.0.2.1'), ready: true, serving: true, terminating: false }],
+      addresses: [endpointAddress('192.0.2.1')],
       ports: [{ name: '', protocol: 'TCP', port: 9090 }],
     },
   ],

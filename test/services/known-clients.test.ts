@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Cidr, parseCidr } from '../../src/model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../src/model/client-address.ts';
 import { canSee, isKeptTowards, KnownClients } from '../../src/services/known-clients.ts';
-import { address } from '../rules/fixtures.ts';
+import { address, cidr } from '../support/model.ts';
 
 const POD = address('10.244.1.7');
 const POD_V6 = address('fd00:244::7');
@@ -13,7 +12,7 @@ const NODE = address('10.244.1.1');
 const CLUSTER_IP = address('10.96.0.10');
 
 const FACTS: ClientFacts = { families: ['IPv4', 'IPv6'], nodeAddresses: [NODE] };
-const podCidrs = ['10.244.0.0/23', 'fd00:244::/63'].map((each) => parseCidr(each) as Cidr);
+const podCidrs = ['10.244.0.0/23', 'fd00:244::/63'].map((each) => cidr(each));
 
 const kept = (pods: KeptAddresses['pods'], others: KeptAddresses['others']): KeptAddresses => {
   return { pods, others, clusterIPs: [CLUSTER_IP] };
@@ -51,7 +50,7 @@ describe('which clients endpoints see', () => {
   });
 
   test('nobody whose packets policy routing sends another way', () => {
-    const routedApart = ['10.244.1.7/32', '10.244.8.0/24', 'fd00:244::7/128'].map((each) => parseCidr(each) as Cidr);
+    const routedApart = ['10.244.1.7/32', '10.244.8.0/24', 'fd00:244::7/128'].map((each) => cidr(each));
     const clients = new KnownClients({ ...FACTS, routedApart });
     const isKept = (text: string) => clients.keptFor(kept('all', 'all'), address(text)) === 'all';
     for (const apart of [POD, POD_V6, '10.244.8.200']) assert.ok(!isKept(apart), apart);

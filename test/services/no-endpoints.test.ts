@@ -4,16 +4,12 @@ import type { IpFamily } from '../../src/model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
 import type { Protocol, ServiceKey } from '../../src/model/service.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
-import { address as ip, service } from '../rules/fixtures.ts';
+import { endpointAddress, service } from '../support/model.ts';
 
 const HTTP = { name: 'http', protocol: 'TCP' as Protocol, port: 8080 };
 
-function ready(text: string): EndpointAddress {
-  return { address: ip(text), ready: true, serving: true, terminating: false };
-}
-
 function notReady(text: string): EndpointAddress {
-  return { address: ip(text), ready: false, serving: false, terminating: false };
+  return endpointAddress(text, { ready: false, serving: false });
 }
 
 /** Of shop/web, whose port is "http". Each group is a slice. */
@@ -36,17 +32,17 @@ function said(it: ServiceTracker): string | undefined {
 
 test('a Service port without endpoints says why', () => {
   const group = (addresses: readonly EndpointAddress[], ...ports: EndpointGroup['ports']) => ({ addresses, ports });
-  const one = ready('10.244.1.1');
+  const one = endpointAddress('10.244.1.1');
   for (const [groups, why] of [
     [[], 'NoObjects: no EndpointSlice or Endpoints object in namespace shop is for web'],
     [[group([], HTTP)], 'NoAddresses: it has no endpoints; check that its selector matches the labels of Pods'],
-    [[group([ready('fd00::1')], HTTP)], 'OtherFamily: none of its endpoints has an IPv4 address'],
+    [[group([endpointAddress('fd00::1')], HTTP)], 'OtherFamily: none of its endpoints has an IPv4 address'],
     [
       [group([one], { ...HTTP, name: '' })],
       'OtherPort: its endpoints have port "" (TCP), and the Service wants "http" (TCP)',
     ],
     [
-      [group([one], { ...HTTP, protocol: 'UDP' }), group([ready('fd00::1')], HTTP)],
+      [group([one], { ...HTTP, protocol: 'UDP' }), group([endpointAddress('fd00::1')], HTTP)],
       'OtherPort: its endpoints have port "http" (UDP), and the Service wants "http" (TCP)',
     ],
     [[group([one])], 'OtherPort: its endpoints have no port, and the Service wants "http" (TCP)'],
@@ -60,7 +56,7 @@ test('a Service port without endpoints says why', () => {
       'NotReady: all 3 endpoints are not ready',
     ],
     [
-      [group([notReady('10.244.1.1')], HTTP), { ...group([one, ready('10.244.1.2')], HTTP), weight: 0 }],
+      [group([notReady('10.244.1.1')], HTTP), { ...group([one, endpointAddress('10.244.1.2')], HTTP), weight: 0 }],
       'NoneMayServe: none of its 2 endpoints may serve: its weight is 0 (2)',
     ],
     [[group([one, notReady('10.244.1.2')], HTTP)], undefined],
@@ -73,7 +69,7 @@ test('a Service port without endpoints says why', () => {
 
 test('endpoints in a namespace without their Service are named', () => {
   const it = tracker();
-  const group = { addresses: [ready('10.244.1.1')], ports: [HTTP] };
+  const group = { addresses: [endpointAddress('10.244.1.1')], ports: [HTTP] };
   addSlice(it, 'own/web-1', 'own/web', group);
   addSlice(it, 'shop/other-1', 'shop/other', group);
   addSlice(it, 'x/notweb-1', 'x/notweb', group);

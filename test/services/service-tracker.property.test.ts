@@ -7,8 +7,8 @@ import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } fro
 import type { SourceEvent } from '../../src/model/source.ts';
 import type { EndpointVerdict } from '../../src/services/derive-service-ports.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
-import { address } from '../rules/fixtures.ts';
 import { Draws } from '../support/draws.ts';
+import { address } from '../support/model.ts';
 
 /** Few of everything, so that Services, endpoints and the node get in each other's way. */
 const ADDRESSES = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '192.0.2.1', 'fd00::1', 'fd00::2', '2001:db8::1'].map(address);

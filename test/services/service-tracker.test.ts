@@ -5,14 +5,10 @@ import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts
 import type { Protocol, Service } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
-import { service as anyService, cidr, address as ip } from '../rules/fixtures.ts';
+import { service as anyService, cidr, endpointAddress, address as ip } from '../support/model.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
   return anyService({ ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 0 }], ...overrides });
-}
-
-function address(text: string, overrides: Partial<EndpointAddress> = {}): EndpointAddress {
-  return { address: ip(text), ready: true, serving: true, terminating: false, ...overrides };
 }
 
 function group(addresses: readonly EndpointAddress[], port = 8080, name = 'http'): EndpointGroup {
@@ -66,7 +62,10 @@ describe('a Service and its endpoints', () => {
         ],
       }),
     );
-    t.endpoints(group([address('10.0.0.1')], 8080, 'http'), group([address('10.0.0.2')], 9090, 'admin'));
+    t.endpoints(
+      group([endpointAddress('10.0.0.1')], 8080, 'http'),
+      group([endpointAddress('10.0.0.2')], 9090, 'admin'),
+    );
     const ports = new Map(t.it.takeDelta().upserted.map((port) => [port.name, port.endpoints]));
     assert.deepEqual(ports.get('shop/web:http'), [{ address: '10.0.0.1', port: 8080 }]);
     assert.deepEqual(ports.get('shop/web:admin'), [{ address: '10.0.0.2', port: 9090 }]);
@@ -77,7 +76,7 @@ describe('a Service and its endpoints', () => {
       const t = tracker();
       t.service(service({ ports: [{ name: 'dns', protocol: 'UDP', port: 53, nodePort: 0 }] }));
       const both: EndpointGroup = {
-        addresses: [address('10.0.0.1')],
+        addresses: [endpointAddress('10.0.0.1')],
         ports: [
           { name: 'dns', protocol: 'TCP', port: 5353 },
           { name: 'dns', protocol: 'UDP', port: 5354 },
@@ -91,8 +90,11 @@ describe('a Service and its endpoints', () => {
 
   test('only ready addresses of the family are candidates, each once', () => {
     const t = serving();
-    t.slice('a', group([address('10.0.0.2'), address('10.0.0.1'), address('10.0.0.3', { ready: false })]));
-    t.slice('b', group([address('10.0.0.1'), address('fd00::1')]));
+    t.slice(
+      'a',
+      group([endpointAddress('10.0.0.2'), endpointAddress('10.0.0.1'), endpointAddress('10.0.0.3', { ready: false })]),
+    );
+    t.slice('b', group([endpointAddress('10.0.0.1'), endpointAddress('fd00::1')]));
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
   });
 });
@@ -105,7 +107,7 @@ describe('slices', () => {
         {
           kind: 'EndpointSlice',
           key: `shop/${name}`,
-          value: { key: `shop/${name}`, service: 'shop/web', group: group([address(text)]), triggeredAt },
+          value: { key: `shop/${name}`, service: 'shop/web', group: group([endpointAddress(text)]), triggeredAt },
         },
       ]);
     t.service(service());
@@ -125,7 +127,7 @@ describe('slices', () => {
         {
           kind: 'EndpointSlice',
           key: 'shop/a',
-          value: { ...value, group: group([address(`10.0.0.${1 + (triggeredAt % 2)}`)]) },
+          value: { ...value, group: group([endpointAddress(`10.0.0.${1 + (triggeredAt % 2)}`)]) },
         },
       ]);
     }
@@ -136,9 +138,9 @@ describe('slices', () => {
 
   test('of one Service merge, and take precedence over Endpoints while there is one', () => {
     const t = serving();
-    t.endpoints(group([address('10.0.0.9')]));
-    t.slice('a', group([address('10.0.0.1')]));
-    t.slice('b', group([address('10.0.0.2')], 8081));
+    t.endpoints(group([endpointAddress('10.0.0.9')]));
+    t.slice('a', group([endpointAddress('10.0.0.1')]));
+    t.slice('b', group([endpointAddress('10.0.0.2')], 8081));
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8081']]);
     t.slice('a', undefined);
     t.slice('b', undefined);
@@ -195,7 +197,7 @@ describe('a delta', () => {
         value: service({ key: 'shop/s1', externalIPs: [ip('192.0.2.1')] }),
       },
     ]);
-    t.endpoints(group([address('192.0.2.2')]));
+    t.endpoints(group([endpointAddress('192.0.2.2')]));
     t.it.takeDelta();
     const derived = (...addresses: string[]) => {
       t.it.setNodeAddresses(addresses.map(ip));
@@ -217,11 +219,11 @@ describe('a delta', () => {
 
   test('is empty when an edit was undone, or when only the order differs', () => {
     const t = serving();
-    t.endpoints(group([address('10.0.0.1'), address('10.0.0.2')]));
+    t.endpoints(group([endpointAddress('10.0.0.1'), endpointAddress('10.0.0.2')]));
     t.it.takeDelta();
     t.service(service({ externalIPs: [ip('192.0.2.1')] }));
     t.service(service());
-    t.endpoints(group([address('10.0.0.2'), address('10.0.0.1')]));
+    t.endpoints(group([endpointAddress('10.0.0.2'), endpointAddress('10.0.0.1')]));
     assert.deepEqual(t.it.takeDelta(), NOTHING_NEW);
   });
 
@@ -280,7 +282,7 @@ describe('a delta', () => {
 describe('traffic policies', () => {
   const HERE = { nodeName: 'n1' };
   const onNode = (text: string, nodeName: string, more: Partial<EndpointAddress> = {}) =>
-    address(text, { nodeName, ...more });
+    endpointAddress(text, { nodeName, ...more });
   const nodePort = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
   const told = (set: EndpointSet | undefined) =>
     set && {
@@ -417,12 +419,12 @@ describe('an endpoint', () => {
   test('is used while ready, drains while it is listed, and is removed when nothing lists it', () => {
     const t = serving();
     const with2 = (state: Partial<EndpointAddress>) => {
-      t.slice('a', group([address('10.0.0.1'), address('10.0.0.2', state)]));
+      t.slice('a', group([endpointAddress('10.0.0.1'), endpointAddress('10.0.0.2', state)]));
       return states(t);
     };
     assert.deepEqual(with2({}), [2, 0]);
     assert.deepEqual(with2({ ready: false, serving: true, terminating: true }), [1, 1]);
-    t.slice('a', group([address('10.0.0.1')]));
+    t.slice('a', group([endpointAddress('10.0.0.1')]));
     assert.deepEqual(states(t), [1, 0]);
     assert.deepEqual(with2({ ready: false, serving: false }), [1, 1]);
   });
@@ -432,8 +434,8 @@ describe('an endpoint', () => {
     const old: EndpointAddress = { nodeName: 'z', ...where, serving: false };
     const dying: EndpointAddress = { nodeName: 'a', ...where, serving: true };
     for (const [a, b, expected] of [
-      [old, address('10.0.0.1'), [1, 0]],
-      [address('10.0.0.1'), dying, [1, 0]],
+      [old, endpointAddress('10.0.0.1'), [1, 0]],
+      [endpointAddress('10.0.0.1'), dying, [1, 0]],
       [old, dying, [1, 0]],
       [dying, old, [1, 0]],
     ] as const) {
@@ -449,7 +451,7 @@ describe('an endpoint', () => {
       const t = tracker();
       t.it.setTopology({ nodeName: 'n1' });
       t.service(service({ internalTrafficPolicy: 'Local' }));
-      for (const nodeName of nodeNames) t.slice(nodeName, group([address('10.0.0.1', { nodeName })]));
+      for (const nodeName of nodeNames) t.slice(nodeName, group([endpointAddress('10.0.0.1', { nodeName })]));
       return t.addresses();
     };
     assert.deepEqual(place('n1', 'n2'), place('n2', 'n1'));
@@ -468,8 +470,8 @@ describe('two families', () => {
     });
     const seen = both().map((t) => {
       t.service(dual);
-      t.slice('a', group([address('10.0.0.1')]));
-      t.slice('b', group([address('fd00:1::1')]));
+      t.slice('a', group([endpointAddress('10.0.0.1')]));
+      t.slice('b', group([endpointAddress('fd00:1::1')]));
       const { upserted, unserved } = t.it.takeDelta();
       const [{ clusterIPs, externalIPs, endpoints, loadBalancerSourceRanges } = assert.fail()] = upserted;
       const ranges = loadBalancerSourceRanges?.map(({ network }) => network);
@@ -528,7 +530,7 @@ describe('addresses that would lead back to the proxy', () => {
 
   test('a Service that names this node is derived anew when a NodePort comes or goes, not when its Service changes', () => {
     const t = onNode();
-    t.slice('a', group([address(NODE)]));
+    t.slice('a', group([endpointAddress(NODE)]));
     t.it.takeDelta();
     const ports = [{ name: '', protocol: 'TCP', port: 443, nodePort: 30_080 }] as const;
     for (const [overrides, pending] of [
@@ -546,7 +548,7 @@ describe('addresses that would lead back to the proxy', () => {
 
   test("an endpoint with another Service's address is refused while that Service has it", () => {
     const t = onNode();
-    t.slice('a', group([address('10.96.0.9')], 443));
+    t.slice('a', group([endpointAddress('10.96.0.9')], 443));
     assert.deepEqual(t.news(), [[443], []]);
     t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
     assert.deepEqual(t.news(), [[], ['endpoint 10.96.0.9:443']]);
@@ -566,7 +568,10 @@ describe('addresses that would lead back to the proxy', () => {
 
   test('an endpoint at a NodePort or a port of the proxy on this node is refused', () => {
     const t = onNode();
-    t.endpoints(group([address('192.0.2.1')], 30_080), group([address('192.0.2.1'), address('192.0.2.2')], 40_001));
+    t.endpoints(
+      group([endpointAddress('192.0.2.1')], 30_080),
+      group([endpointAddress('192.0.2.1'), endpointAddress('192.0.2.2')], 40_001),
+    );
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
     t.other({ ports: [{ name: '', protocol: 'TCP', port: 1, nodePort: 30_080 }] });
     assert.deepEqual(t.news(), [[40_001, 40_001], ['endpoint 192.0.2.1:30080']]);
@@ -579,7 +584,7 @@ describe('addresses that would lead back to the proxy', () => {
 
   test('an endpoint at any loopback address is refused while the proxy has its port', () => {
     const t = onNode();
-    t.endpoints(group([address('127.0.0.2')], 40_001));
+    t.endpoints(group([endpointAddress('127.0.0.2')], 40_001));
     assert.deepEqual(t.news(), [[40_001], []]);
     listening.ports.add(40_001);
     t.it.listeningChanged();
@@ -587,7 +592,7 @@ describe('addresses that would lead back to the proxy', () => {
     listening.ports.delete(40_001);
     t.it.listeningChanged();
     assert.deepEqual(t.news(), [[40_001], []]);
-    t.endpoints(group([address('10.0.0.1')], 40_001));
+    t.endpoints(group([endpointAddress('10.0.0.1')], 40_001));
     t.news();
     t.it.listeningChanged();
     assert.equal(t.it.pendingServices, 0, 'it has no loopback address any more');
@@ -596,7 +601,7 @@ describe('addresses that would lead back to the proxy', () => {
   test('an external IP is not served where an endpoint has its address and port, and rules spare the proxy', () => {
     const t = onNode({ isMarking: true });
     t.service(service({ externalIPs: [NODE, ip('192.0.2.2')] }));
-    t.endpoints(group([address(NODE), address('192.0.2.2')], 80));
+    t.endpoints(group([endpointAddress(NODE), endpointAddress('192.0.2.2')], 80));
     const { upserted, refused } = t.it.takeDelta();
     assert.deepEqual([upserted[0]?.externalIPs, upserted[0]?.endpoints.length], [['192.0.2.2'], 2]);
     assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
@@ -629,13 +634,13 @@ describe('addresses that would lead back to the proxy', () => {
     const named = () => t.it.takeDelta().upserted.map(({ namedEndpoints }) => namedEndpoints);
     const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
     t.service(service({ ports }));
-    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 30_080));
+    t.endpoints(group([endpointAddress('192.0.2.1'), endpointAddress('192.0.2.2')], 30_080));
     assert.deepEqual(named(), [['192.0.2.1']]);
-    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 8_080));
+    t.endpoints(group([endpointAddress('192.0.2.1'), endpointAddress('192.0.2.2')], 8_080));
     assert.deepEqual(named(), [undefined]);
-    t.endpoints(group([address('192.0.2.1', { ready: false }), address('192.0.2.2')], 30_080));
+    t.endpoints(group([endpointAddress('192.0.2.1', { ready: false }), endpointAddress('192.0.2.2')], 30_080));
     assert.deepEqual(named(), [undefined]);
-    t.endpoints(group([address('192.0.2.1')], 30_080));
+    t.endpoints(group([endpointAddress('192.0.2.1')], 30_080));
     t.it.setWeights([{ address: ip('192.0.2.1'), port: 30_080, weight: 0 }]);
     assert.deepEqual(named(), [undefined]);
     t.it.setWeights([]);
@@ -652,7 +657,7 @@ describe('addresses that would lead back to the proxy', () => {
       [{}, 0],
       [{ isVouchedFor: true }, 30_080],
     ] as const) {
-      t.endpoints(group([address(NODE, overrides)], 30_080));
+      t.endpoints(group([endpointAddress(NODE, overrides)], 30_080));
       assert.equal(t.it.takeDelta().upserted[0]?.nodePort, nodePort);
     }
   });
@@ -666,11 +671,11 @@ describe('addresses that would lead back to the proxy', () => {
       const [web] = upserted;
       return [web?.endpoints.length, web?.namedEndpoints, web?.closedEndpoints, refused.map(({ uid }) => uid)];
     };
-    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 30_080));
+    t.endpoints(group([endpointAddress('192.0.2.1'), endpointAddress('192.0.2.2')], 30_080));
     assert.deepEqual(news(), [1, ['192.0.2.1'], ['192.0.2.1'], ['u-1']]);
     const [here] = t.it.candidates('shop/web:http', 'own');
     assert.match(here?.reason ?? '', /no Pod, .* --node-endpoint-ports opens it/);
-    t.endpoints(group([address('192.0.2.1', { isVouchedFor: true }), address('192.0.2.2')], 30_080));
+    t.endpoints(group([endpointAddress('192.0.2.1', { isVouchedFor: true }), endpointAddress('192.0.2.2')], 30_080));
     assert.deepEqual(news(), [2, ['192.0.2.1'], undefined, []]);
     t.it.setNodeAddresses([ip('192.0.2.1'), ip('192.0.2.2')]);
     assert.deepEqual(news(), [1, ['192.0.2.1', '192.0.2.2'], ['192.0.2.2'], ['u-1']]);
@@ -678,13 +683,13 @@ describe('addresses that would lead back to the proxy', () => {
 
   test('a refused endpoint is reported once, and again when it comes back', () => {
     const t = onNode();
-    t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));
+    t.slice('a', group([endpointAddress('10.96.0.1'), endpointAddress('10.0.0.1')], 80));
     assert.deepEqual(t.news(), [[80], ['endpoint 10.96.0.1:80']]);
-    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    t.slice('a', group([endpointAddress('10.96.0.1'), endpointAddress('10.0.0.2')], 80));
     assert.deepEqual(t.news(), [[80], []]);
-    t.slice('a', group([address('10.0.0.2')], 80));
+    t.slice('a', group([endpointAddress('10.0.0.2')], 80));
     t.news();
-    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    t.slice('a', group([endpointAddress('10.96.0.1'), endpointAddress('10.0.0.2')], 80));
     assert.deepEqual(t.news(), [undefined, ['endpoint 10.96.0.1:80']]);
   });
 
@@ -695,7 +700,7 @@ describe('addresses that would lead back to the proxy', () => {
     t.slice(
       'a',
       group(
-        ips.map((text) => address(text)),
+        ips.map((text) => endpointAddress(text)),
         443,
       ),
     );
@@ -758,7 +763,7 @@ describe('addresses that would lead back to the proxy', () => {
       t.service(service({ ports }));
       assert.deepEqual(told(t), [30_080, ['10.96.0.1'], []]);
       holder = 'shop/b:http';
-      t.endpoints(group([address('10.0.0.1')]));
+      t.endpoints(group([endpointAddress('10.0.0.1')]));
       assert.equal(told(t)[0], 0);
     });
 
@@ -779,7 +784,7 @@ describe('addresses that would lead back to the proxy', () => {
       addresses = undefined;
       t.service(service({ ports, uid: 'u-2' }));
       assert.equal(told(t)[0], 0);
-      t.endpoints(group([address(NODE, { ready: false })], 30_080));
+      t.endpoints(group([endpointAddress(NODE, { ready: false })], 30_080));
       assert.equal(told(t)[0], 30_080);
     });
 
@@ -799,13 +804,13 @@ describe('addresses that would lead back to the proxy', () => {
       t.other({ ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }] });
       t.it.takeDelta();
       const name = `external IP ${external}:80`;
-      t.slice('other', group([address(external)], 80), 'shop/other');
+      t.slice('other', group([endpointAddress(external)], 80), 'shop/other');
       assert.deepEqual(
         t.it.takeDelta().refused.map(({ what }) => what),
         [name],
       );
       // At an address of another machine, all ports are left to it.
-      t.slice('other', group([address(external)], 81), 'shop/other');
+      t.slice('other', group([endpointAddress(external)], 81), 'shop/other');
       const { upserted, refused } = t.it.takeDelta();
       const served = upserted.find((port) => port.name === 'shop/web:http')?.externalIPs;
       if (external === NODE) assert.deepEqual(served, [external]);
@@ -830,7 +835,7 @@ describe('addresses that would lead back to the proxy', () => {
 
 describe('weights', () => {
   const weighted = (addresses: readonly string[], weight: number) => ({
-    ...group(addresses.map((text) => address(text))),
+    ...group(addresses.map((text) => endpointAddress(text))),
     weight,
   });
   const endpointsOf = (port: ServicePort | undefined) =>
@@ -839,7 +844,7 @@ describe('weights', () => {
   test('of a slice hold for its endpoints; an operator has the last word, and 1 is left out', () => {
     const t = serving();
     t.slice('a', weighted(['10.0.0.1', '10.0.0.2'], 5));
-    t.slice('b', group([address('10.0.0.3')]));
+    t.slice('b', group([endpointAddress('10.0.0.3')]));
     const endpoints = () => endpointsOf(t.it.takeDelta().upserted[0]);
     assert.deepEqual(endpoints(), ['10.0.0.1 5', '10.0.0.2 5', '10.0.0.3 -']);
     t.it.setWeights([
@@ -884,18 +889,18 @@ test('a scheduler that there is not is reported once, of the first port, for its
   t.it.takeDelta();
   t.it.apply([{ kind: 'Service', key: asking.key, value: asking }]);
   assert.deepEqual(t.it.takeDelta().refused, [{ name: `${asking.key}:http`, ...refusedScheduler, uid: 'u-1' }]);
-  t.slice('a', group([address('10.0.0.1')]));
+  t.slice('a', group([endpointAddress('10.0.0.1')]));
   assert.deepEqual(t.it.takeDelta().refused, []);
 });
 
 describe('drained endpoints', () => {
-  const both = group([address('10.0.0.1'), address('10.0.0.2')]);
+  const both = group([endpointAddress('10.0.0.1'), endpointAddress('10.0.0.2')]);
 
   test('get no new connections until they are undrained; only their Services are derived again', () => {
     const t = serving();
     t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
     t.slice('a', both);
-    t.slice('b', group([address('10.0.0.3')]), 'shop/other');
+    t.slice('b', group([endpointAddress('10.0.0.3')]), 'shop/other');
     t.it.takeDelta();
     t.it.setWeights([{ address: ip('10.0.0.1'), port: 8080, weight: 0 }]);
     assert.equal(t.it.pendingServices, 1);
@@ -919,7 +924,13 @@ describe('drained endpoints', () => {
     t.it.setTopology({ nodeName: 'n1' });
     const here = { nodeName: 'n1' };
     t.service(service({ healthCheckNodePort: 32_000 }));
-    t.slice('a', group([address('10.0.0.1', here), address('10.0.0.2', { ...here, ready: false, terminating: true })]));
+    t.slice(
+      'a',
+      group([
+        endpointAddress('10.0.0.1', here),
+        endpointAddress('10.0.0.2', { ...here, ready: false, terminating: true }),
+      ]),
+    );
     assert.equal(t.it.takeDelta().healthChecks.get('shop/web')?.localEndpoints, 1);
     t.it.setWeights(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080, weight: 0 })));
     const { upserted, healthChecks } = t.it.takeDelta();
@@ -939,12 +950,12 @@ describe('the reason why an endpoint is not used', () => {
       'a',
       group(
         [
-          address('10.0.0.1'),
-          address('10.0.0.2', { ready: false }),
-          address('10.0.0.3', dying),
-          address('10.0.0.4', { ...dying, serving: false }),
-          address('10.0.0.5'),
-          address('10.96.0.1'),
+          endpointAddress('10.0.0.1'),
+          endpointAddress('10.0.0.2', { ready: false }),
+          endpointAddress('10.0.0.3', dying),
+          endpointAddress('10.0.0.4', { ...dying, serving: false }),
+          endpointAddress('10.0.0.5'),
+          endpointAddress('10.96.0.1'),
         ],
         80,
       ),
@@ -970,7 +981,7 @@ describe('the reason why an endpoint is not used', () => {
       }),
     );
     const at = (nodeName: string, zone: string) => ({ nodeName, zone, zoneHints: [zone] });
-    t.slice('a', group([address('10.0.0.1', at('n1', 'a')), address('10.0.0.2', at('n2', 'b'))]));
+    t.slice('a', group([endpointAddress('10.0.0.1', at('n1', 'a')), endpointAddress('10.0.0.2', at('n2', 'b'))]));
     assert.deepEqual(verdicts(t), { '10.0.0.1': undefined, '10.0.0.2': 'its topology hints are for zone b' });
     assert.deepEqual(verdicts(t, 'local'), {
       '10.0.0.1': undefined,
@@ -979,8 +990,8 @@ describe('the reason why an endpoint is not used', () => {
     t.slice(
       'a',
       group([
-        address('10.0.0.1', { ...at('n1', 'a'), nodeHints: ['n1'] }),
-        address('10.0.0.2', { ...at('n2', 'a'), nodeHints: ['n2', 'n3'] }),
+        endpointAddress('10.0.0.1', { ...at('n1', 'a'), nodeHints: ['n1'] }),
+        endpointAddress('10.0.0.2', { ...at('n2', 'a'), nodeHints: ['n2', 'n3'] }),
       ]),
     );
     assert.equal(verdicts(t)['10.0.0.2'], 'its topology hints are for node n2, n3');
@@ -990,7 +1001,7 @@ describe('the reason why an endpoint is not used', () => {
     const t = tracker();
     assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
     t.service(service({ ports: [{ name: 'http', protocol: 'SCTP', port: 80, nodePort: 0 }] }));
-    t.slice('a', group([address('10.0.0.1')]));
+    t.slice('a', group([endpointAddress('10.0.0.1')]));
     assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
     assert.deepEqual(t.it.candidates('shop/web:other', 'own'), []);
   });
@@ -1008,7 +1019,7 @@ test('Service ports are found by endpoint and by address', () => {
       ],
     }),
   );
-  t.slice('a', group([address('10.0.0.1', { ready: false })]));
+  t.slice('a', group([endpointAddress('10.0.0.1', { ready: false })]));
   t.it.takeDelta();
   const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
   assert.deepEqual(having('10.0.0.1', 8080), ['shop/web:http']);
@@ -1037,7 +1048,7 @@ test('an endpoint among thousands is found by its address, without a search', ()
   const t = tracker();
   let looks = 0;
   const counted = (text: string): EndpointAddress => {
-    const { address: value, ...rest } = address(text);
+    const { address: value, ...rest } = endpointAddress(text);
     const get = () => {
       looks++;
       return value;
@@ -1060,11 +1071,11 @@ test('only Service ports whose own group of addresses has an endpoint are found 
   const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
   const port = (name: string) => ({ name, protocol: 'TCP' as const, port: 80, nodePort: 0 });
   t.service(service({ ports: [port('http'), port('admin')] }));
-  t.endpoints(group([address('10.0.0.1')]), group([address('10.0.0.2')], 9090, 'admin'));
+  t.endpoints(group([endpointAddress('10.0.0.1')]), group([endpointAddress('10.0.0.2')], 9090, 'admin'));
   assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [['shop/web:http'], []]);
   assert.deepEqual(having('10.0.0.2', 9090), ['shop/web:admin']);
-  t.slice('a', group([address('10.0.0.1')], 9090, 'other'));
+  t.slice('a', group([endpointAddress('10.0.0.1')], 9090, 'other'));
   assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [[], []], 'slices alone count');
-  t.slice('a', group([address('10.0.0.1')], 9090, 'admin'));
+  t.slice('a', group([endpointAddress('10.0.0.1')], 9090, 'admin'));
   assert.deepEqual(having('10.0.0.1', 9090), ['shop/web:admin']);
 });

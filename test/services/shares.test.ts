@@ -5,7 +5,7 @@ import type { Service, ServiceKey, ServicePortSpec } from '../../src/model/servi
 import { destinations, type ServicePort } from '../../src/model/service-port.ts';
 import { MAX_RULES } from '../../src/services/service-limits.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
-import { service as anyService, address as ip } from '../rules/fixtures.ts';
+import { service as anyService, endpointAddress, address as ip } from '../support/model.ts';
 
 /** What one Service may ask for, and cost the others. */
 
@@ -22,8 +22,7 @@ function tracker(options: ServiceTrackerOptions = {}) {
     it.apply([{ kind: 'Service', key: value.key, value }]);
   };
   const endpointAt = (address: string, port: number, key: ServiceKey = 'shop/db') => {
-    const at = { address: ip(address), ready: true, serving: true, terminating: false };
-    const group = { addresses: [at], ports: [{ name: '', protocol: 'TCP' as const, port }] };
+    const group = { addresses: [endpointAddress(address)], ports: [{ name: '', protocol: 'TCP' as const, port }] };
     it.apply([{ kind: 'EndpointSlice', key, value: { key, service: key, group } }]);
   };
   return { it, put, endpointAt };
@@ -123,7 +122,7 @@ test('the endpoints at an external IP are read once for all ports of a Service',
   const { it, put } = tracker();
   let reads = 0;
   const group = {
-    addresses: [{ address: ip('198.51.0.7'), ready: true, serving: true, terminating: false }],
+    addresses: [endpointAddress('198.51.0.7')],
     get ports() {
       reads++;
       return [{ name: '', protocol: 'TCP' as const, port: 44 }];

@@ -9,7 +9,7 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import type { ManualClock } from '../fakes/manual-clock.ts';
 import type { RecordingLog } from '../fakes/recording-log.ts';
-import { service } from '../rules/fixtures.ts';
+import { service } from './model.ts';
 
 export function serviceEvent(fields: Partial<Service> = {}): SourceEvent {
   const value = service(fields);

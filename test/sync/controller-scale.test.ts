@@ -4,8 +4,8 @@ import type { SourceEvent } from '../../src/model/source.ts';
 import { FakeRules } from '../fakes/fake-rules.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address } from '../rules/fixtures.ts';
 import { createController, serviceEvent } from '../support/controller.ts';
+import { address } from '../support/model.ts';
 import { microtasks } from '../support/until.ts';
 
 function service(index: number): SourceEvent {

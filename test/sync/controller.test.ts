@@ -11,13 +11,14 @@ import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip, nodeFacts } from '../rules/fixtures.ts';
+import { nodeFacts } from '../rules/fixtures.ts';
 import { createController, NO_METRICS, serviceEvent as service } from '../support/controller.ts';
+import { endpointAddress, address as ip } from '../support/model.ts';
 import { microtasks } from '../support/until.ts';
 
 function endpoints(...addresses: string[]): SourceEvent {
   const group = {
-    addresses: addresses.map((text) => ({ address: ip(text), ready: true, serving: true, terminating: false })),
+    addresses: addresses.map((text) => endpointAddress(text)),
     ports: [{ name: '', protocol: 'TCP' as const, port: 8080 }],
   };
   return { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [group] } };

@@ -6,7 +6,7 @@ import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { ENDPOINT, address as ip, servicePort } from '../rules/fixtures.ts';
+import { ENDPOINT, address as ip, servicePort } from '../support/model.ts';
 
 const VIP = ip('10.96.0.10');
 const OTHER = ip('203.0.113.9');

@@ -10,8 +10,8 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip, servicePort as servicePortOf } from '../rules/fixtures.ts';
 import { listenSpec } from '../support/listen-spec.ts';
+import { address as ip, servicePort as servicePortOf } from '../support/model.ts';
 
 const ONE = { address: ip('10.0.0.8'), port: 1 };
 

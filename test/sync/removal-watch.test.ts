@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { RemovalWatch } from '../../src/sync/removal-watch.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { service } from '../rules/fixtures.ts';
+import { service } from '../support/model.ts';
 
 test('a removal of most Services at once is reported, and others are not', () => {
   const log = new RecordingLog();

@@ -11,7 +11,8 @@ import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip, nodeFacts, servicePort } from '../rules/fixtures.ts';
+import { nodeFacts } from '../rules/fixtures.ts';
+import { address as ip, servicePort } from '../support/model.ts';
 
 function portal(
   name: ServicePortName,

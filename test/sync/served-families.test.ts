@@ -5,7 +5,7 @@ import { IptablesError } from '../../src/model/iptables.ts';
 import { familiesOf, ServedFamilies } from '../../src/sync/served-families.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 
 const FAMILIES = ['IPv4', 'IPv6'] as const;
 const NODE = { IPv4: address('192.168.50.10'), IPv6: address('fd00:50::10') } as const;

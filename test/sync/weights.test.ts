@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import { MAX_WEIGHTS, Weights } from '../../src/sync/weights.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 
 const ONE: Endpoint = { address: address('10.0.0.1'), port: 80 };
 const TWO: Endpoint = { address: address('fd00::1'), port: 80 };

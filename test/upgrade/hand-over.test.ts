@@ -9,7 +9,7 @@ import { ConnectionsLostError, handOver } from '../../src/upgrade/upgrade.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { channelPair } from '../engine/fast/pass-on.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { address } from '../rules/fixtures.ts';
+import { address } from '../support/model.ts';
 import { settle, until } from '../support/until.ts';
 import { PATIENT } from './patient-clock.ts';
 

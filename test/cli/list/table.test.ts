@@ -1,16 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { headerLines, serviceLines, type TableOptions } from '../../../src/cli/list/table.ts';
-import { type Address, parseAddress } from '../../../src/model/address.ts';
 import type { EndpointView, ListenerView, ServiceView } from '../../../src/model/view.ts';
 import { counters, FAKE_NOW, FakeView } from '../../fakes/fake-view.ts';
+import { address } from '../../support/model.ts';
 
 const options: TableOptions = { layout: undefined, isExact: false, isWide: false, now: FAKE_NOW };
 const [web, dns, empty] = [...new FakeView({ endpoints: 2 }).services()] as [ServiceView, ServiceView, ServiceView];
-
-function address(text: string): Address {
-  return parseAddress(text) as Address;
-}
 
 function endpoint(text: string, changes: Partial<EndpointView> = {}): EndpointView {
   const shown: EndpointView = {

@@ -6,7 +6,7 @@ import { mismatches } from '../../../src/manifests/mismatches.ts';
 import { type KnownPieces, type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
 import type { Service } from '../../../src/model/service.ts';
 import type { SourceEvent } from '../../../src/model/source.ts';
-import { cidr } from '../../rules/fixtures.ts';
+import { cidr } from '../../support/model.ts';
 import { mutateYaml } from '../mutate.ts';
 import { RulesWorld } from '../rules-world.ts';
 import type { OpenTarget } from '../target.ts';

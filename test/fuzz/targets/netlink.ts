@@ -7,7 +7,7 @@ import type { Endpoint } from '../../../src/model/endpoint.ts';
 import { Memory } from '../../../src/sys/memory.ts';
 import { CONTENT_BEGIN, type NetfilterSocket, visitMessages } from '../../../src/sys/netlink.ts';
 import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
-import { address } from '../../rules/fixtures.ts';
+import { address } from '../../support/model.ts';
 import { mutateOne } from '../mutate.ts';
 import type { OpenTarget } from '../target.ts';
 

@@ -17,7 +17,7 @@ import { endpointName } from '../../../src/model/endpoint.ts';
 import { dumpNetfilter } from '../../../src/sys/netlink.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
-import { address as ip } from '../../rules/fixtures.ts';
+import { address as ip } from '../../support/model.ts';
 
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 

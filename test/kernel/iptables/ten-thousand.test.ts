@@ -14,7 +14,8 @@ import { MAX_RULES } from '../../../src/services/service-limits.ts';
 import { RuleSync } from '../../../src/sync/rule-sync.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { address, nodeFacts, type PortalFields, portal } from '../../rules/fixtures.ts';
+import { nodeFacts, type PortalFields, portal } from '../../rules/fixtures.ts';
+import { address } from '../../support/model.ts';
 
 const SERVICES = 10_000;
 

@@ -5,7 +5,7 @@ import { endpointName } from '../../../src/model/endpoint.ts';
 import type { Explanation, Question } from '../../../src/model/view.ts';
 import { connectControl } from '../../../src/operate/control/client.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
-import { address } from '../../rules/fixtures.ts';
+import { address } from '../../support/model.ts';
 import type { Agent } from '../agent.ts';
 import { NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';

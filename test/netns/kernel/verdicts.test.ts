@@ -2,15 +2,8 @@ import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import type { ServicePort } from '../../../src/model/service-port.ts';
 import type { Portal } from '../../../src/rules/portal.ts';
-import {
-  address,
-  ENDPOINT,
-  nodeFacts,
-  type PortalFields,
-  planText,
-  portal,
-  renderPortals,
-} from '../../rules/fixtures.ts';
+import { nodeFacts, type PortalFields, planText, portal, renderPortals } from '../../rules/fixtures.ts';
+import { address, ENDPOINT } from '../../support/model.ts';
 import type { Agent } from '../agent.ts';
 import { testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';

@@ -7,7 +7,7 @@ import { type EndpointSetName, type ListenerId, listenerId } from '../../../src/
 import { DialErrors } from '../../../src/operate/log/dial-errors.ts';
 import { noCounters } from '../../../src/operate/view/traffic.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
-import { address as ip } from '../../rules/fixtures.ts';
+import { address as ip } from '../../support/model.ts';
 
 const WEB: ServicePortName = 'default/web:http';
 const DNS: ServicePortName = 'kube-system/dns';

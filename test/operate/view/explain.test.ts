@@ -12,7 +12,8 @@ import { ServiceTracker } from '../../../src/services/service-tracker.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import { FakeIptables } from '../../fakes/fake-iptables.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
-import { address, cidr, nodeFacts, planText, renderPortals } from '../../rules/fixtures.ts';
+import { nodeFacts, planText, renderPortals } from '../../rules/fixtures.ts';
+import { address, cidr } from '../../support/model.ts';
 import { settle } from '../../support/until.ts';
 
 const NODE = address('192.168.50.10');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ClientAddressPolicy, ClientFacts } from '../../../src/model/client-address.ts';
 import { seenAddress, type TakenConnection } from '../../../src/operate/view/seen-address.ts';
-import { address, cidr, ENDPOINT, servicePort } from '../../rules/fixtures.ts';
+import { address, cidr, ENDPOINT, servicePort } from '../../support/model.ts';
 
 const POD = address('10.244.1.20');
 const OUTSIDE = address('198.51.100.7');

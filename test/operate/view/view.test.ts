@@ -10,7 +10,7 @@ import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/tr
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
 import type { PortalConflict } from '../../../src/rules/rule-set.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
-import { address as ip, servicePort as servicePortOf } from '../../rules/fixtures.ts';
+import { address as ip, servicePort as servicePortOf } from '../../support/model.ts';
 
 const TURNED_AWAY = TROUBLES[0] as Trouble;
 const RETRIED = TROUBLES.at(-1) as Trouble;

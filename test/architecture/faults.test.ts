@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { globSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { filesOf, ROOT, readFaults, titlePattern } from '../../scripts/faults/table.ts';
+import { ROOT, readFaults, titlePattern } from '../../scripts/faults/table.ts';
 
 describe('docs/reliability.md', () => {
   const faults = readFaults();
@@ -25,17 +25,5 @@ describe('docs/reliability.md', () => {
       return !call.test(readFileSync(join(ROOT, proof.file), 'utf8'));
     });
     assert.deepEqual(unknown, []);
-  });
-
-  test('names tests that .ci/run runs', () => {
-    const scripts = ['test', 'test-unit', 'test-cluster'].map((name) =>
-      readFileSync(join(ROOT, 'scripts', name), 'utf8'),
-    );
-    const patterns = scripts.flatMap((script) => script.match(/(?<=')test\/[^']+(?=')/g) ?? []);
-    const run = new Set(patterns.flatMap((pattern) => globSync(pattern, { cwd: ROOT })));
-    assert.deepEqual(
-      proofs.filter((proof) => !filesOf(proof).every((file) => run.has(file))),
-      [],
-    );
   });
 });

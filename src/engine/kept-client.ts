@@ -3,8 +3,8 @@ import type { KeptAddresses } from '../model/client-address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import { isKeptTowards, type KnownClients } from '../services/known-clients.ts';
 import { Memory } from '../sys/memory.ts';
-import { originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
-import { decodeAddress, familyOfText, socketAddressWords } from '../sys/socket-address.ts';
+import { getsockname, originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
+import { decodeAddress, decodePort, familyOfText, socketAddressWords } from '../sys/socket-address.ts';
 import type { KeptClient } from './kept-dials.ts';
 
 const socketAddress = new Memory(SOCKET_ADDRESS_BYTES);
@@ -49,4 +49,14 @@ export function keptUdpClient(
   const address = destination();
   if (address === undefined) return 'unknown';
   return isKeptTowards(address, keptFor, kept) ? client : undefined;
+}
+
+/**
+ * What the client of an accepted connection asked for, before NAT. Where connection tracking does not know it, the
+ * address at which the client arrived. `undefined` when there is no such connection.
+ */
+export function askedFor({ address }: Endpoint, fd: number): Endpoint | undefined {
+  const isKnown = originalDestination(fd, familyOfText(address), socketAddress) === 0;
+  if (!isKnown && getsockname(fd, socketAddress) < 0) return undefined;
+  return { address: decodeAddress(socketAddress.bytes) as Address, port: decodePort(socketAddress.bytes) };
 }

@@ -19,10 +19,12 @@ import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
 import { FAILURE_COUNTER } from '../errors.ts';
-import { Hedges } from '../hedges.ts';
+import type { Admission } from './admission.ts';
+import type { Loop } from './deadlines.ts';
 import type { Session } from './session.ts';
 import { DESCRIPTORS_OF, type Share, type Shares } from './shares.ts';
 import { add, COUNTER, type Target } from './target.ts';
+import { Hedges } from './tcp-dial.ts';
 
 /**
  * Limits the events of one Service port. Counters count everything; events are for the log, and a message per refused
@@ -45,12 +47,14 @@ export type PortEvent = { [Kind in keyof Observed]: { readonly kind: Kind } & Ob
 export interface Thread {
   readonly options: DataPlaneOptions;
   readonly clock: Clock;
+  readonly loop: Loop;
   readonly random: Random;
   /** By the clock, or when this turn of the event loop began. */
   readonly nowMs: number;
   readonly maglevTables: MaglevTables;
   readonly affinityMemory: AffinityMemory;
   readonly shares: Shares;
+  readonly admission: Admission;
   readonly connectionLog: {
     readonly isWanted: boolean;
     add(entry: ConnectionEntry): void;

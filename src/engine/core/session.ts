@@ -12,18 +12,28 @@ export interface SessionAccount {
   readonly tries?: Tries | undefined;
 }
 
+/** The way to the thread that has accepted a session, and counts it while it lives (docs/adr/0027). */
+export interface Errand {
+  readonly isHomeThere: boolean;
+  answered(): void;
+  ended(): void;
+}
+
 /** A TCP connection or a UDP flow: from when to when it counts, and its entry in the connection log. */
-export abstract class Session<Place extends Port = Port> {
+export abstract class Session<Place extends Port = Port, Home extends Errand = Errand> {
   readonly port: Place;
   isOver = false;
   /** The endpoint that answered. */
   abstract readonly target: Target | undefined;
+  /** If another thread is its home, which has not died. */
+  protected errand: Home | undefined;
   /** By the thread's clock. */
   #beganMs: number;
   #tries: TryLog | undefined;
 
-  constructor(port: Place) {
+  constructor(port: Place, errand?: Home) {
     this.port = port;
+    this.errand = errand?.isHomeThere ? errand : undefined;
     this.#beganMs = port.thread.nowMs;
   }
 
@@ -34,7 +44,17 @@ export abstract class Session<Place extends Port = Port> {
 
   /** Whether it is this thread that counts it as open. */
   protected get countsHere(): boolean {
-    return true;
+    return this.errand === undefined;
+  }
+
+  get hasLostHome(): boolean {
+    return this.errand?.isHomeThere === false;
+  }
+
+  /** It has lost its home, and goes on: nobody else counts it. */
+  stay(): void {
+    this.errand = undefined;
+    this.port.countActive(1, this.target);
   }
 
   /** The client's address and port, as far as it is known. */
@@ -98,7 +118,8 @@ export abstract class Session<Place extends Port = Port> {
     this.detach();
     if (this.countsHere) this.port.countActive(-1, this.target);
     this.target?.released();
-    const { connectionLog } = this.port.thread;
+    const { admission, connectionLog } = this.port.thread;
+    admission.freed();
     if (connectionLog.isWanted) connectionLog.add(this.#entry(ending));
     return true;
   }

@@ -6,7 +6,7 @@ import { Memory } from '../../sys/memory.ts';
 import { sendPortUnreachable } from '../../sys/port-unreachable.ts';
 import { peerState, recv, setOption, unacknowledgedBytes } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
-import { askedFor } from '../tcp-ends.ts';
+import { askedFor } from '../kept-client.ts';
 
 const scratch = new Memory(64 << 10);
 

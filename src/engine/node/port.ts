@@ -14,14 +14,15 @@ import { partsOf } from '../../model/service.ts';
 import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
+import { Admission } from '../core/admission.ts';
 import { Port as CorePort, type PortEvent, type Thread } from '../core/port.ts';
 import { createShares, Share, ShareMemory, type Shares } from '../core/shares.ts';
 import { countersOf, newCounters, Target } from '../core/target.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
 import { RefusalRation } from '../refusal-ration.ts';
-import { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
+import { NodeLoop } from './node-loop.ts';
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
 export type OpenSocket = (address: string, protocol: 'TCP' | 'UDP') => number;
@@ -52,6 +53,7 @@ export class Shared implements Thread {
   readonly affinityMemory: AffinityMemory;
   readonly shareMemory = new ShareMemory(1);
   readonly shares: Shares;
+  readonly loop: NodeLoop;
   readonly admission: Admission;
   readonly refusals: RefusalRation;
   /** `undefined`: entries are not wanted. */
@@ -70,7 +72,8 @@ export class Shared implements Thread {
       options,
     });
     this.shares.descriptors.take(openDescriptors());
-    this.admission = new Admission(clock, this.shares);
+    this.loop = new NodeLoop(clock);
+    this.admission = new Admission({ loop: this.loop, shares: this.shares });
     this.refusals = new RefusalRation(clock);
     const shared = this;
     this.connectionLog = {

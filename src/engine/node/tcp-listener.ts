@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Share } from '../core/shares.ts';
 import { toListenError } from '../errors.ts';
 import type { Port } from './port.ts';
 import { reset, TcpConnection } from './tcp-connection.ts';
@@ -16,7 +15,7 @@ const BACKLOG = 4096;
  * listener neither spins nor dies.
  */
 export class TcpListener {
-  readonly #port: Port;
+  readonly port: Port;
   #server: Server;
   localPort = 0;
   /** While clients wait. */
@@ -30,17 +29,13 @@ export class TcpListener {
   }
 
   private constructor(port: Port) {
-    this.#port = port;
+    this.port = port;
     this.#server = this.#create();
-  }
-
-  get share(): Share {
-    return this.#port.share;
   }
 
   /** Closes the descriptor within the call. The server's callback would come after the last connection. */
   close(): void {
-    const { admission, setup, thread } = this.#port;
+    const { admission, setup, thread } = this.port;
     admission.forget(this);
     thread.shares.descriptors.give(1);
     if (this.#heldFd === undefined) this.#server.close();
@@ -59,7 +54,7 @@ export class TcpListener {
   }
 
   async #open(): Promise<void> {
-    const { spec, setup, thread } = this.#port;
+    const { spec, setup, thread } = this.port;
     const server = this.#server;
     const listening = once(server, 'listening');
     server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG, ipv6Only: true });
@@ -78,25 +73,24 @@ export class TcpListener {
 
   /** After an error, too. */
   #stayOpen(): void {
-    this.#server.on('error', (err) => this.#port.listenerFailed(err.message));
+    this.#server.on('error', (err) => this.port.listenerFailed(err.message));
   }
 
   #onClient(client: Socket): void {
-    const { admission, share } = this.#port;
-    if (admission.admitsAccepted(share)) new TcpConnection(client, this.#port);
+    const { admission, share } = this.port;
+    if (admission.admitsAccepted(share)) new TcpConnection(client, this.port);
     else {
-      this.#port.limited(client.remoteAddress, 'descriptors');
+      this.port.limited(client.remoteAddress, 'descriptors');
       reset(client);
     }
     if (!admission.admits(share)) this.#hold();
   }
 
   #hold(): void {
-    const fd = this.#port.setup.kernel?.duplicate(this.#server);
+    const fd = this.port.setup.kernel?.duplicate(this.#server);
     if (fd === undefined) return;
-    this.#port.atShare();
     this.#heldFd = fd;
     this.#server.close();
-    this.#port.admission.hold(this);
+    this.port.admission.hold(this);
   }
 }

@@ -1,5 +1,5 @@
 import type { ConnectionEntry } from '../../../model/connection-log.ts';
-import { Deadline } from './deadlines.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { EventLoop } from './event-loop.ts';
 import { type Report, STATUS } from './protocol.ts';
 

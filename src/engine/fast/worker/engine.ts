@@ -33,7 +33,7 @@ import {
   type WorkerSetup,
 } from './protocol.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, SideRecord } from './records.ts';
-import { Session } from './session.ts';
+import { isSession } from './session.ts';
 import type { Target } from './target.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
@@ -155,7 +155,7 @@ export class Engine implements Handler {
 
   /** One connection's fault must not end all the others. */
   #endFaulty(err: unknown, thrower: object): void {
-    if (!(thrower instanceof Session) || !this.#faults.tryTake(this.loop.nowMs)) throw err;
+    if (!isSession(thrower) || !this.#faults.tryTake(this.loop.nowMs)) throw err;
     this.#context.report({ kind: 'fault', err: stackOf(err) });
     thrower.cut('proxy-error');
   }
@@ -302,7 +302,7 @@ export class Engine implements Handler {
       },
       stay: () => {
         for (const handler of this.loop.handlers) {
-          if (handler instanceof Session && handler.hasLostHome) handler.stay();
+          if (isSession(handler) && handler.hasLostHome) handler.stay();
         }
       },
       sharer: (port) => sharerIn(this.#listeners.get(port)),
@@ -416,7 +416,7 @@ export class Engine implements Handler {
     for (; fd < handlers.length && fd < from + LOOKS_PER_PAGE; fd++) {
       if (connections.length === CONNECTIONS_PER_PAGE) break;
       const handler = handlers[fd];
-      if (!(handler instanceof Session) || handler.port !== port || handler.fd !== fd) continue;
+      if (!isSession(handler) || handler.port !== port || handler.fd !== fd) continue;
       const connection = handler.describe();
       if (connection !== undefined) connections.push(connection);
     }
@@ -430,7 +430,7 @@ export class Engine implements Handler {
     this.#context.admission.makeRoom();
     const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
     const records = this.loop.handlers.flatMap((handler, fd): readonly LiveRecord[] | LiveRecord => {
-      if (!(handler instanceof Session) || handler.fd !== fd) return [];
+      if (!isSession(handler) || handler.fd !== fd) return [];
       const { id, name } = handler.port;
       return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
     });

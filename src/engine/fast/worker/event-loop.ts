@@ -3,7 +3,7 @@ import { EPOLLET, EPOLLIN, Epoll } from '../../../sys/epoll.ts';
 import { resetOnClose } from '../../../sys/socket.ts';
 import { EINTR, must } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
-import { Deadlines } from './deadlines.ts';
+import { type Deadline, Deadlines, type Loop } from '../../core/deadlines.ts';
 import { STATUS } from './protocol.ts';
 
 export interface Handler {
@@ -41,7 +41,7 @@ export interface EventLoopSetup {
  * of it.) So each watch has a generation of its own, which epoll returns with every event. An event of another
  * generation is dropped.
  */
-export class EventLoop {
+export class EventLoop implements Loop {
   /** Those that an event may cancel: see {@link turn}. */
   readonly deadlines = new Deadlines();
   /** Those that no event cancels: they expire in each turn. */
@@ -157,6 +157,14 @@ export class EventLoop {
   unwatch(fd: number): void {
     this.#handlers[fd] = undefined;
     this.#epoll.remove(fd);
+  }
+
+  start(deadline: Deadline, delayMs: number): void {
+    this.deadlines.after(delayMs).start(deadline, this.nowMs);
+  }
+
+  startChore(deadline: Deadline, delayMs: number): void {
+    this.chores.after(delayMs).start(deadline, this.nowMs);
   }
 
   /** Runs in the next turn, after its events. That turn does not wait for events. */

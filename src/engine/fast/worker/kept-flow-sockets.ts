@@ -3,9 +3,9 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { recv } from '../../../sys/socket.ts';
 import { EAGAIN } from '../../../sys/sys-error.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { Resource } from '../../core/shares.ts';
 import type { KeptDials, KeptSource } from '../../kept-dials.ts';
-import { Deadline } from './deadlines.ts';
 import type { EventLoop, Handler, Task } from './event-loop.ts';
 
 /** What no flow needed for so long is closed. */

@@ -3,7 +3,8 @@ import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
 import { signal } from '../../../sys/descriptor.ts';
-import { Deadline } from './deadlines.ts';
+import { Deadline } from '../../core/deadlines.ts';
+import type { Errand as CoreErrand } from '../../core/session.ts';
 import type { EventLoop, Task } from './event-loop.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
 
@@ -218,7 +219,7 @@ function isNotice(message: Passed): boolean {
 }
 
 /** A connection whose home is another worker: what becomes of it is told there. */
-export class Errand {
+export class Errand implements CoreErrand {
   readonly #link: Link;
   readonly #id: PassId;
 
@@ -229,6 +230,10 @@ export class Errand {
 
   answered(): void {
     this.#link.send({ kind: 'answered', id: this.#id });
+  }
+
+  ended(): void {
+    this.over({ kind: 'ended' });
   }
 
   over(over: Over): void {

@@ -1,6 +1,6 @@
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, must } from '../../../sys/sys-error.ts';
-import { Deadline } from './deadlines.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { Handler } from './event-loop.ts';
 import type { Port } from './port.ts';
 import type { CountedBackends } from './protocol.ts';

@@ -1,6 +1,6 @@
 import { EPOLLERR } from '../../../sys/epoll.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { Resource } from '../../core/shares.ts';
-import { Deadline } from './deadlines.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 
 /** Sockets of one kind can take each other's place: one protocol, one family, and one address if they are bound. */
@@ -113,6 +113,6 @@ export class ParkedSockets implements Handler {
   }
 
   #lookLater(): void {
-    this.#loop.chores.after(PATIENCE_MS).start(this.#deadline, this.#loop.nowMs);
+    this.#loop.startChore(this.#deadline, PATIENCE_MS);
   }
 }

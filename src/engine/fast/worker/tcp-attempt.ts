@@ -11,12 +11,12 @@ import {
   socket,
   takeError,
 } from '../../../sys/socket.ts';
-import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import { describeErrno, ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { Attempt, Attempting, AttemptTerms } from '../../core/tcp-dial.ts';
 import { LOST_CLIENT } from '../../errors.ts';
 import { type KeptClient, SEARCHING } from '../../kept-dials.ts';
 import { newPortSearch, type PortSearch } from '../../port-walk.ts';
-import { Deadline } from './deadlines.ts';
 import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
@@ -87,7 +87,7 @@ export class TcpAttempt implements Attempt<Target> {
     const fd = parked >= 0 ? parked : this.#open();
     if (isExhaustion(-fd)) {
       // Not the endpoint's fault: the client waits, and the worker accepts no others.
-      admission.pause(this.#port, -fd);
+      admission.pause(this.#port, describeErrno(-fd));
       admission.await(this);
       return undefined;
     }

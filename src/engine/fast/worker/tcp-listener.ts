@@ -4,6 +4,7 @@ import { Memory } from '../../../sys/memory.ts';
 import { accept, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
 import { addressIn, portIn } from '../../../sys/socket-address.ts';
 import {
+  describeErrno,
   EAGAIN,
   ECONNABORTED,
   EHOSTDOWN,
@@ -130,7 +131,7 @@ export class TcpListener extends Listener implements Task {
     const { admission } = this.port.worker;
     if (isExhaustion(errno)) {
       if (admission.makeRoom()) return true;
-      admission.pause(this.port, errno);
+      admission.pause(this.port, describeErrno(errno));
     } else if (!this.#isClosed) this.retryAfter('accept', errno);
     return false;
   }

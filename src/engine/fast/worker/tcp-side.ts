@@ -3,9 +3,9 @@ import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } 
 import { Memory } from '../../../sys/memory.ts';
 import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-error.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import { add, COUNTER } from '../../core/target.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../dead-peer.ts';
-import { Deadline } from './deadlines.ts';
 import { URGENT_IN_LINE } from './endpoint-sockets.ts';
 import type { Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';

@@ -17,9 +17,9 @@ import {
 import { portIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import type { DeadlineList } from '../../core/deadlines.ts';
 import { add, COUNTER } from '../../core/target.ts';
 import { dialFailureOf } from '../../errors.ts';
-import type { DeadlineList } from './deadlines.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';

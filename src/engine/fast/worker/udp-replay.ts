@@ -1,8 +1,8 @@
 import type { Address } from '../../../model/address.ts';
 import type { Pick } from '../../../services/picker.ts';
 import type { DatagramInbox, ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import { Replay } from '../../replay.ts';
-import { Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
 import type { UdpFlow } from './udp-flow.ts';

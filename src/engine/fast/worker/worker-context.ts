@@ -4,15 +4,16 @@ import { AffinityMemory } from '../../../services/affinity-memory.ts';
 import type { KnownClients } from '../../../services/known-clients.ts';
 import { MaglevTables } from '../../../services/schedulers/maglev-tables.ts';
 import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
+import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
+import { Admission } from '../../core/admission.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import type { Thread } from '../../core/port.ts';
 import { createShares, type Shares } from '../../core/shares.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { RefusalRation } from '../../refusal-ration.ts';
-import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
-import { Deadline } from './deadlines.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type EventLoopSetup } from './event-loop.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
@@ -128,7 +129,12 @@ export class WorkerContext implements Thread {
     const parked = new ParkedSockets(loop, descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.keptFlowSockets = new KeptFlowSockets(loop, descriptors, () => this.keptDials);
-    this.admission = new Admission(loop, this.shares, [parked, this.keptFlowSockets]);
+    this.admission = new Admission({
+      loop,
+      shares: this.shares,
+      parked: [parked, this.keptFlowSockets],
+      isDescriptorFree: () => lowestFreeDescriptor() >= 0,
+    });
     this.refusals = new RefusalRation(clock);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
@@ -144,7 +150,7 @@ export class WorkerContext implements Thread {
   }
 
   after(delayMs: number, run: () => void): void {
-    this.loop.chores.after(delayMs).start(new Deadline({ onDue: run }), this.loop.nowMs);
+    this.loop.startChore(new Deadline({ onDue: run }), delayMs);
   }
 
   /** Made for the first client whose address is kept. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Deadlines } from '../../../../src/engine/core/deadlines.ts';
 import { ConnectionLog, MAX_UNTAKEN } from '../../../../src/engine/fast/worker/connection-log.ts';
-import { Deadlines } from '../../../../src/engine/fast/worker/deadlines.ts';
 import type { EventLoop } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { ConnectionEntry } from '../../../../src/model/connection-log.ts';

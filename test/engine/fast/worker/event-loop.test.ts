@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { Deadline } from '../../../../src/engine/fast/worker/deadlines.ts';
+import { Deadline } from '../../../../src/engine/core/deadlines.ts';
 import { EventLoop } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { close, duplicate } from '../../../../src/sys/descriptor.ts';

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createShares, Share, shareTable } from '../../../../src/engine/core/shares.ts';
-import { Admission } from '../../../../src/engine/fast/worker/admission.ts';
-import type { EventLoop } from '../../../../src/engine/fast/worker/event-loop.ts';
-import { OPTIONS } from '../rig.ts';
+import { Admission } from '../../../src/engine/core/admission.ts';
+import type { Loop } from '../../../src/engine/core/deadlines.ts';
+import { createShares, Share, shareTable } from '../../../src/engine/core/shares.ts';
+import { OPTIONS } from '../fast/rig.ts';
 
 /** Of 1,000 descriptors, 20 are of parked sockets, 125 are reserved, and as many are not for clients. */
 function rig() {
@@ -19,7 +19,7 @@ function rig() {
     },
   };
   descriptors.take(parked.size);
-  const admission = new Admission({} as EventLoop, shares, [parked]);
+  const admission = new Admission({ loop: {} as Loop, shares, parked: [parked] });
   const namespace = (held: number): Share => {
     const share = new Share(shareTable(1), 0);
     descriptors.take(held, share);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline, Deadlines } from '../../../../src/engine/fast/worker/deadlines.ts';
-import { seededRandom } from '../../../support/seeded-random.ts';
+import { Deadline, Deadlines } from '../../../src/engine/core/deadlines.ts';
+import { seededRandom } from '../../support/seeded-random.ts';
 
 /** A deadline that notes its name when it is due. */
 function recorded(due: string[], name: string, then: () => void = () => {}): Deadline {

@@ -1,3 +1,13 @@
+/** A thread's event loop, whatever it is made of. */
+export interface Loop {
+  readonly nowMs: number;
+  /** For what an event may cancel: all that came in time is handled first, after a standstill, too. */
+  start(deadline: Deadline, delayMs: number): void;
+  /** For what no event cancels. */
+  startChore(deadline: Deadline, delayMs: number): void;
+  atEndOfTurn(task: { run(): void }): void;
+}
+
 /** When its owner has something to do. It is a field: an owner may have several, and waiting allocates nothing. */
 export class Deadline {
   dueMs = 0;
@@ -31,11 +41,13 @@ export class Deadline {
  */
 export class DeadlineList {
   readonly #delayMs: number;
+  readonly #onEmpty: () => void;
   #first: Deadline | undefined;
   #last: Deadline | undefined;
 
-  constructor(delayMs: number) {
+  constructor(delayMs: number, onEmpty = (): void => {}) {
     this.#delayMs = delayMs;
+    this.#onEmpty = onEmpty;
   }
 
   get firstDueMs(): number {
@@ -62,6 +74,7 @@ export class DeadlineList {
     deadline.earlier = undefined;
     deadline.later = undefined;
     deadline.list = undefined;
+    if (this.#first === undefined) this.#onEmpty();
   }
 
   /** A deadline that starts again during this call waits for the next call. */
@@ -86,11 +99,17 @@ export class Deadlines {
   readonly #byDelay = new Map<number, DeadlineList>();
   /** The same, for each turn. */
   readonly #lists: DeadlineList[] = [];
+  readonly #onEmpty: (() => void) | undefined;
+
+  /** `onEmpty`: the last of one delay waits no longer. */
+  constructor(onEmpty?: () => void) {
+    this.#onEmpty = onEmpty;
+  }
 
   after(delayMs: number): DeadlineList {
     let list = this.#byDelay.get(delayMs);
     if (list === undefined) {
-      list = new DeadlineList(delayMs);
+      list = new DeadlineList(delayMs, this.#onEmpty);
       this.#byDelay.set(delayMs, list);
       this.#lists.push(list);
     }

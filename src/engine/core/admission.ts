@@ -1,8 +1,5 @@
-import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
-import { describeErrno } from '../../../sys/sys-error.ts';
-import type { Resource, Share, Shares } from '../../core/shares.ts';
-import { Deadline } from './deadlines.ts';
-import type { EventLoop } from './event-loop.ts';
+import { Deadline, type Loop } from './deadlines.ts';
+import type { Resource, Share, Shares } from './shares.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
@@ -38,19 +35,28 @@ interface Held {
  */
 export class Admission {
   readonly #deadline = new Deadline(this);
-  readonly #loop: EventLoop;
+  readonly #loop: Loop;
   readonly #shares: Pick<Shares, 'descriptors' | 'flowDescriptors'>;
   readonly #parked: readonly Parked[];
+  readonly #isDescriptorFree: () => boolean;
   readonly #held = new Set<Held>();
   #waiting: Waiting[] = [];
   #isRetrying = false;
   /** The kernel has refused a descriptor: nobody gets one. */
   #isPaused = false;
 
-  constructor(loop: EventLoop, shares: Pick<Shares, 'descriptors' | 'flowDescriptors'>, parked: readonly Parked[]) {
+  constructor(setup: {
+    readonly loop: Loop;
+    readonly shares: Pick<Shares, 'descriptors' | 'flowDescriptors'>;
+    readonly parked?: readonly Parked[];
+    /** Asks the kernel. Missing where the admission is never {@link pause}d. */
+    readonly isDescriptorFree?: () => boolean;
+  }) {
+    const { loop, shares, parked = [], isDescriptorFree = () => true } = setup;
     this.#loop = loop;
     this.#shares = shares;
     this.#parked = parked;
+    this.#isDescriptorFree = isDescriptorFree;
   }
 
   /** Whether one more client of this namespace may come in. */
@@ -64,16 +70,26 @@ export class Admission {
     return this.#hasRoom(this.#shares.flowDescriptors, share);
   }
 
+  /**
+   * Whether a client may stay that had to be accepted although others have taken the room: only far beyond its share a
+   * namespace loses clients. It may have as many listeners as it likes, so there must be an end.
+   */
+  admitsAccepted(share: Share): boolean {
+    const { descriptors } = this.#shares;
+    // As if twice as many were free.
+    return descriptors.mayTake(share, 1, descriptors.left);
+  }
+
   /** Gives up sockets that are only kept for later. Whether there were any. */
   makeRoom(): boolean {
     return this.#parked.filter((sockets) => sockets.closeAll()).length > 0;
   }
 
   /** The kernel gives no descriptor. */
-  pause(reporter: Reporter, errno: number): void {
+  pause(reporter: Reporter, err: string): void {
     if (!this.#isPaused) {
       reporter.count('pauses');
-      reporter.listenerFailed(`out of file descriptors: ${describeErrno(errno)}; new clients wait until some are free`);
+      reporter.listenerFailed(`out of file descriptors: ${err}; new clients wait until some are free`);
     }
     this.#isPaused = true;
     this.#retryLater();
@@ -131,7 +147,7 @@ export class Admission {
   #resume(): void {
     // Sockets may have been parked meanwhile.
     this.makeRoom();
-    if (lowestFreeDescriptor() < 0) return;
+    if (!this.#isDescriptorFree()) return;
     this.#isPaused = false;
     const waiting = this.#waiting;
     this.#waiting = [];
@@ -139,6 +155,6 @@ export class Admission {
   }
 
   #retryLater(): void {
-    if (!this.#deadline.isWaiting) this.#loop.chores.after(RETRY_MS).start(this.#deadline, this.#loop.nowMs);
+    if (!this.#deadline.isWaiting) this.#loop.startChore(this.#deadline, RETRY_MS);
   }
 }

@@ -2,6 +2,7 @@ import type { InferredOptionTypes, Options } from 'yargs';
 import type { FlagTexts } from '../config/configure.ts';
 import type { Control } from '../operate/control/protocol.ts';
 import type { Clock } from '../util/clock.ts';
+import type { Completed } from './near.ts';
 
 /** Where a command reads and writes. Tests record it. */
 export interface Terminal {
@@ -41,6 +42,8 @@ export interface Command<O extends OptionTable = OptionTable> {
   readonly summary: string;
   /** The positional argument: "IP:PORT", "[NAMESPACE]" when it is optional, "IP:PORT WEIGHT" for two. Absent: none. */
   readonly argument?: string;
+  /** What a shell offers for the positional argument. */
+  readonly completes?: readonly Completed[];
   /** In the words of yargs. */
   readonly options: O;
   /** It takes every flag of a run, too. */

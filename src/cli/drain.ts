@@ -9,7 +9,8 @@ import { counted, messageOf } from '../util/text.ts';
 import { sleep } from '../util/wait.ts';
 import { command, type Terminal } from './command.ts';
 import { oneColumnEach } from './format.ts';
-import { askOne, CONTROL_SOCKET, parseEndpoint, typed } from './shared.ts';
+import { endpointsOf } from './near.ts';
+import { askOne, CONTROL_SOCKET, typed } from './shared.ts';
 
 /** An endpoint may belong to very many Services. At most this many are named. */
 const NAMED = 10;
@@ -24,7 +25,8 @@ const INTERRUPTED = 130;
 export const DRAIN = command({
   name: 'drain',
   summary: 'give an endpoint no new connections on this node, in no Service; those that it has go on',
-  argument: 'IP:PORT',
+  argument: 'IP[:PORT]|NAMESPACE/SERVICE[:PORT]',
+  completes: ['endpoints', 'services'],
   options: {
     timeout: {
       type: 'string',
@@ -37,22 +39,34 @@ export const DRAIN = command({
   examples: [
     ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or a restart of the proxy'],
     ['drain [fd00::7]:8080 --timeout 5m', 'and waits; exits with 1 if connections are left after five minutes'],
+    ['drain 10.244.1.7', 'a pod, at all ports at which Services have it'],
+    ['drain default/web', 'all endpoints of a Service'],
   ],
   run: async ({ argument, timeout, force, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
-    const endpoint = parseEndpoint(argument);
     const timeoutMs = timeout === undefined ? undefined : typed(timeout, duration, '--timeout ');
     const control = connect(socket);
-    const { users } = await askOne(control, 'drain', { endpoint, ...(force && { forced: true }) });
+    const endpoints = await endpointsOf(argument, control);
     const interrupted = new AbortController();
     const { signal } = interrupted;
-    // Before the user reads it: an interrupt from then on says that the endpoint stays drained.
-    const restore = onInterrupt(() => interrupted.abort());
+    let restore = () => {};
     try {
-      terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(users))}.\n`);
-      for (const warning of users.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
+      for (const endpoint of endpoints) {
+        const { users } = await askOne(control, 'drain', { endpoint, ...(force && { forced: true }) });
+        // Before the user reads it: an interrupt from then on says that the endpoint stays drained.
+        restore();
+        restore = onInterrupt(() => interrupted.abort());
+        terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(users))}.\n`);
+        for (const warning of users.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
+      }
       if (timeoutMs === undefined) return 0;
-      const left = new ConnectionsLeft(endpoint, control);
-      return await waitUntilOver(left, { name: endpointName(endpoint), timeoutMs, clock, signal }, terminal);
+      const startedAt = clock.now();
+      let code = 0;
+      for (const endpoint of endpoints) {
+        const left = new ConnectionsLeft(endpoint, control);
+        const patience = { name: endpointName(endpoint), timeoutMs, startedAt, clock, signal };
+        code = Math.max(code, await waitUntilOver(left, patience, terminal));
+      }
+      return code;
     } finally {
       restore();
     }
@@ -62,13 +76,16 @@ export const DRAIN = command({
 export const UNDRAIN = command({
   name: 'undrain',
   summary: 'give a drained endpoint new connections again',
-  argument: 'IP:PORT',
+  argument: 'IP[:PORT]|NAMESPACE/SERVICE[:PORT]',
+  completes: ['endpoints', 'services'],
   options: CONTROL_SOCKET,
   run: async (given, terminal, { connect }) => {
-    const endpoint = parseEndpoint(given.argument);
-    const name = endpointName(endpoint);
-    const { wasDrained } = await askOne(connect(given['control-socket']), 'undrain', { endpoint });
-    terminal.out(wasDrained ? `${name} gets new connections again.\n` : `${name} was not drained.\n`);
+    const control = connect(given['control-socket']);
+    for (const endpoint of await endpointsOf(given.argument, control)) {
+      const name = endpointName(endpoint);
+      const { wasDrained } = await askOne(control, 'undrain', { endpoint });
+      terminal.out(wasDrained ? `${name} gets new connections again.\n` : `${name} was not drained.\n`);
+    }
     return 0;
   },
 });
@@ -94,6 +111,8 @@ interface Patience {
   readonly name: string;
   /** 0: without a bound. */
   readonly timeoutMs: number;
+  /** When the wait began, of all endpoints. */
+  readonly startedAt: number;
   readonly clock: Clock;
   /** Aborted when the operator presses Ctrl-C. */
   readonly signal: AbortSignal;
@@ -102,10 +121,9 @@ interface Patience {
 /** Resolves with the exit code. */
 async function waitUntilOver(
   left: ConnectionsLeft,
-  { name, timeoutMs, clock, signal }: Patience,
+  { name, timeoutMs, startedAt, clock, signal }: Patience,
   { out, err, isTTY }: Terminal,
 ): Promise<number> {
-  const startedAt = clock.now();
   for (let clear = ''; ; clear = isTTY ? '\r\u001b[K' : '') {
     const { open, isOver, isListed } = await left.count().finally(() => out(clear));
     const elapsedMs = clock.now() - startedAt;

@@ -14,14 +14,16 @@ import type { Control } from '../operate/control/protocol.ts';
 import { formatDuration } from '../util/duration.ts';
 import { printable } from '../util/text.ts';
 import { command } from './command.ts';
-import { printableJson, shortDuration } from './format.ts';
+import { capitalized, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
+import { noMatch, servicesOf } from './near.ts';
 import { askOne, CONTROL_SOCKET, JSON_OUTPUT, parseEndpoint, warnOfCaveats } from './shared.ts';
 
 export const EXPLAIN = command({
   name: 'explain',
   summary: 'say what becomes of a connection: which rules match, whose listener gets it, and which endpoint is next',
   argument: 'IP:PORT[/udp]|NAMESPACE/SERVICE[:PORT]',
+  completes: ['services'],
   options: {
     from: { type: 'string', nargs: 1, describe: 'address of the client; when not given, this node itself' },
     ...JSON_OUTPUT,
@@ -86,15 +88,15 @@ function onThisNode(address: Address, from: Address | undefined): Address {
 async function clusterIPOf(name: string, from: Address | undefined, control: Control): Promise<Destination> {
   const selection = selectionOf({ argument: name });
   const found: ServiceView[] = [];
-  for await (const services of control.ask('services', { ...selection.filter, summary: true })) {
-    found.push(...services.filter((service) => isSelected(selection, service)));
+  for await (const service of servicesOf(control, { ...selection.filter, summary: true })) {
+    if (isSelected(selection, service)) found.push(service);
   }
   const family = from === undefined ? found[0]?.family : familyOf(from);
   const candidates = found.filter((service) => service.family === family);
   const [service, another] = candidates;
   if (service === undefined) {
-    const within = found.length > 0 ? ` over ${family}` : '';
-    throw new UsageError(`this node serves no Service ${JSON.stringify(name)}${within}; see kube-userspace-proxy list`);
+    if (found.length === 0) throw new UsageError(await noMatch(selection, control));
+    throw new UsageError(`this node does not serve ${JSON.stringify(name)} over ${family}`);
   }
   if (another !== undefined) {
     const names = candidates.map((each) => each.name).join(', ');
@@ -120,7 +122,7 @@ function explanationText(
 ): string {
   const next = nextPick && endpointName(nextPick);
   // Names of Services are as they are.
-  const sentence = /^\S+\//.test(summary) ? summary : `${summary.charAt(0).toUpperCase()}${summary.slice(1)}`;
+  const sentence = /^\S+\//.test(summary) ? summary : capitalized(summary);
   const parts: (readonly string[])[] = [
     [
       `${sentence}.`,

@@ -70,3 +70,7 @@ function largeNumberText(value: number, isExact: boolean): string {
   const [, unit, letter] = LARGE.find(([below]) => isExact || value < below) ?? [0, 1, ''];
   return `${Math.floor(value / unit)}${letter}`;
 }
+
+export function capitalized(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+}

@@ -4,10 +4,14 @@ import type { FlagTexts } from '../config/configure.ts';
 import { FLAGS } from '../config/flags.ts';
 import type { AcceptedSetting, Flag } from '../config/setting.ts';
 import { UsageError } from '../config/usage-error.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
 import { PROGRAM, VERSION } from '../config/version.ts';
 import { suggest } from '../util/suggest.ts';
 import { messageOf, printable } from '../util/text.ts';
+import { withDeadline } from '../util/wait.ts';
 import type { Command, Given, OptionTable, Terminal, Tools } from './command.ts';
+import { capitalized } from './format.ts';
+import { completions } from './near.ts';
 
 const WIDTH = 100;
 const ACCEPTED = Object.keys(ACCEPTED_FLAGS);
@@ -51,7 +55,8 @@ export async function runProgram(argv: readonly string[], program: Program): Pro
       called = () => command.run(given, terminal, tools);
     });
     if (output !== undefined) {
-      terminal.out(`${output}\n`);
+      const isCompletion = argv[0] === COMPLETIONS;
+      terminal.out(`${isCompletion ? await completed(output, argv, commands, tools) : output}\n`);
       return 0;
     }
     return await (called === undefined ? run(flags) : called());
@@ -61,6 +66,39 @@ export async function runProgram(argv: readonly string[], program: Program): Pro
     return 1;
   } finally {
     await terminal.flush();
+  }
+}
+
+const COMPLETIONS = '--get-yargs-completions';
+/** A shell does not wait longer for names. */
+const COMPLETION_MS = 1_000;
+
+/** What yargs offers, and the names that the running proxy knows. `argv`: the option, the program, and what was typed. */
+async function completed(
+  output: string,
+  argv: readonly string[],
+  commands: readonly Command[],
+  { connect, clock }: Pick<Tools, 'connect' | 'clock'>,
+): Promise<string> {
+  // yargs writes a short option with two dashes.
+  const offered = output.split('\n').filter((line) => !/^--\w(?::|$)/.test(line));
+  const [, , name, ...words] = argv;
+  const { completes = [] } = commands.find((each) => each.name === name) ?? {};
+  const [typed = '', before = ''] = [words.at(-1), words.at(-2)];
+  if (completes.length === 0 || typed.startsWith('-') || /^-[^=]*$/.test(before)) return offered.join('\n');
+  const socket = words.find((word) => word.startsWith('--control-socket='))?.split('=')[1] ?? DEFAULT_CONTROL_SOCKET;
+  try {
+    const names = await withDeadline(completions(completes, connect(socket)), {
+      clock,
+      ms: COMPLETION_MS,
+      late: 'busy',
+    });
+    // zsh takes what follows a colon for a description.
+    const isZsh = /zsh/.test(process.env['ZSH_NAME'] ?? process.env['SHELL'] ?? '');
+    const shown = names.map((each) => printable(isZsh ? each.replaceAll(':', '\\:') : each));
+    return [...shown.filter((each) => each.startsWith(typed)), ...offered].filter(Boolean).join('\n');
+  } catch {
+    return offered.join('\n');
   }
 }
 
@@ -239,8 +277,4 @@ function unexpected(given: string): UsageError {
   return new UsageError(
     `unexpected argument ${JSON.stringify(given)}: every value follows a flag; several paths are separated by commas`,
   );
-}
-
-function capitalized(text: string): string {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }

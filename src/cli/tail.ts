@@ -19,6 +19,7 @@ export const TAIL = command({
   summary:
     'show each connection and flow when it ends: client, endpoint, who ended it, bytes, failed tries; until Ctrl-C',
   argument: '[NAMESPACE[/SERVICE[:PORT]]]',
+  completes: ['namespaces', 'services'],
   options: {
     ...textOrJson('text, or json: the lines of --connection-log'),
     ...CONTROL_SOCKET,

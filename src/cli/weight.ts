@@ -11,6 +11,7 @@ export const WEIGHT = command({
   name: 'weight',
   summary: 'give an endpoint another weight on this node, in every Service; 0 is drain',
   argument: 'IP:PORT WEIGHT',
+  completes: ['endpoints'],
   options: CONTROL_SOCKET,
   examples: [
     ['weight 10.244.1.7:8080 5', 'five times the share of an endpoint with the weight 1, until a restart of the proxy'],
@@ -36,5 +37,5 @@ function weightOf(text: string): number | undefined {
 function saying(weight: number | undefined): string {
   if (weight === undefined) return 'has its own weight again.';
   if (weight === 0) return 'is drained on this node.';
-  return `has the weight ${weight} on this node, in every Service; only schedulers that use weights heed it.`;
+  return `has the weight ${weight} on this node, in every Service; schedulers without weights ignore it.`;
 }

@@ -12,16 +12,19 @@ export function suggest<T extends string>(word: string, candidates: readonly T[]
   return found;
 }
 
-/** Levenshtein distance: insertions, deletions and substitutions from one word to the other. */
+/** Insertions, deletions, substitutions, and swaps of two neighbours, from one word to the other. */
 function editDistance(from: string, to: string): number {
   let above = Array.from({ length: to.length + 1 }, (_, column) => column);
+  let twoAbove: readonly number[] = [];
   for (let row = 1; row <= from.length; row++) {
     const current = [row];
     for (let column = 1; column <= to.length; column++) {
       const substituted = (above[column - 1] ?? 0) + (from[row - 1] === to[column - 1] ? 0 : 1);
-      current.push(Math.min(substituted, (above[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1));
+      const isSwap = row > 1 && from[row - 1] === to[column - 2] && from[row - 2] === to[column - 1];
+      const swapped = isSwap ? (twoAbove[column - 2] ?? 0) + 1 : substituted;
+      current.push(Math.min(substituted, swapped, (above[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1));
     }
-    above = current;
+    [twoAbove, above] = [above, current];
   }
   return above[to.length] ?? 0;
 }

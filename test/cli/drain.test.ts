@@ -1,11 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { DRAIN } from '../../src/cli/drain.ts';
+import type { Command } from '../../src/cli/command.ts';
+import { DRAIN, UNDRAIN } from '../../src/cli/drain.ts';
+import { endpointName } from '../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { EndpointUser } from '../../src/operate/control/endpoint-users.ts';
 import type { CommandName, Commands, Control } from '../../src/operate/control/protocol.ts';
+import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { settle, until } from '../support/until.ts';
+import { controlOf } from './control-of.ts';
 import { RecordingTerminal } from './recording-terminal.ts';
 import { runCommand } from './run-command.ts';
 
@@ -266,5 +270,47 @@ describe('drain --timeout', () => {
     proxy.open = { 'default/web': 0 };
     await next();
     assert.equal(await exit, 0);
+  });
+});
+
+describe('by what else an endpoint is named', () => {
+  /** What is drained, or put back, in which order; the Services are those of a fake view. */
+  async function named(command: typeof DRAIN | typeof UNDRAIN, argument: string, drained: readonly string[] = []) {
+    const view = new FakeView();
+    view.nodeChanges = { drained };
+    const control = controlOf(view);
+    const done: string[] = [];
+    const ask: Control['ask'] = (name, params) => {
+      if (name !== 'drain' && name !== 'undrain') return control.ask(name, params);
+      done.push(endpointName((params as Commands['undrain']['params']).endpoint));
+      return (async function* () {
+        yield (name === 'drain' ? { users: [], isListed: false } : { wasDrained: true }) as never;
+      })();
+    };
+    const tools = { clock: new ManualClock(), connect: () => ({ ask }), onInterrupt: () => () => {} };
+    await runCommand(command as Command, [argument], new RecordingTerminal(), tools);
+    return done;
+  }
+  const WEB = ['10.244.0.1:8080', '10.244.0.2:8080', '10.244.0.3:8080'];
+
+  test('a Service, or one of its ports, is all of its endpoints', async () => {
+    assert.deepEqual(await named(DRAIN, 'default/web'), WEB);
+    assert.deepEqual(await named(UNDRAIN, 'default/web:http'), WEB);
+  });
+
+  test('an address is all of its ports, also those that are drained and that no Service has', async () => {
+    assert.deepEqual(await named(DRAIN, '10.244.0.2'), ['10.244.0.2:8080']);
+    assert.deepEqual(await named(UNDRAIN, '10.244.0.2', ['10.244.0.2:99', '10.244.0.3:99']), [
+      '10.244.0.2:8080',
+      '10.244.0.2:99',
+    ]);
+    assert.deepEqual(await named(UNDRAIN, '[fd00::1]', ['[fd00::1]:99']), ['[fd00::1]:99']);
+  });
+
+  test('a name that nothing has is an error that says what is there', async () => {
+    await assert.rejects(named(DRAIN, 'default/wbe'), /^.*no Service "default\/wbe"; did you mean default\/web\?$/);
+    await assert.rejects(named(DRAIN, 'shop/empty'), /"shop\/empty" has no endpoints/);
+    await assert.rejects(named(DRAIN, '10.244.9.9'), /no Service has an endpoint at 10\.244\.9\.9/);
+    await assert.rejects(named(DRAIN, 'web'), /not an address with a port/);
   });
 });

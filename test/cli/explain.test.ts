@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { EXPLAIN } from '../../src/cli/explain.ts';
+import { partsOf } from '../../src/model/service.ts';
 import type { Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../src/model/view.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -16,6 +17,7 @@ function service(name: ServiceView['name'], family: ServiceView['family'], ip: s
   const protocol = name.endsWith('dns') ? 'UDP' : 'TCP';
   return {
     name,
+    ...partsOf(name),
     family,
     protocol,
     port,
@@ -43,7 +45,7 @@ class View extends FakeView {
       service('default/both:http', 'IPv4', '10.96.0.2'),
       service('default/udp', 'IPv6', 'fd00:96::3'),
     ]) {
-      if (each.name.split(':')[0] === `${namespace}/${wanted}`) yield each;
+      if (wanted === undefined || each.name.split(':')[0] === `${namespace}/${wanted}`) yield each;
     }
   }
 
@@ -102,8 +104,9 @@ test('explain asks for an address, or for a Service by its name', async () => {
     ['10.96.0.1:80 --from here', /^--from "here": must be an IP address$/],
     ['10.96.0.1:80 --from fd00::9', /^--from fd00::9: not of the address family of 10\.96\.0\.1$/],
     ['default/none', /^this node serves no Service "default\/none"; see/],
-    ['default/web:https', /^this node serves no Service "default\/web:https"/],
-    ['default/both --from fd00::9', /^this node serves no Service "default\/both" over IPv6/],
+    ['default/wbe', /^this node serves no Service "default\/wbe"; did you mean default\/web\?$/],
+    ['default/web:https', /^this node serves no Service "default\/web:https"; did you mean default\/web:http\?$/],
+    ['default/both --from fd00::9', /^this node does not serve "default\/both" over IPv6/],
     ['default/both', /^"default\/both" has several ports; name one of them: default\/both:dns, default\/both:http$/],
   ] as const) {
     await assert.rejects(run(argv), (error: Error) => sentence.test(error.message), argv);

@@ -160,6 +160,33 @@ describe('help, version and completions', () => {
   });
 });
 
+test('names of what is served are offered, those of the kinds that the command takes', async () => {
+  const offered = async (...words: readonly string[]) => {
+    const terminal = new RecordingTerminal();
+    const tools = { clock: new ManualClock(), connect: () => controlOf(new FakeView()), onInterrupt: () => () => {} };
+    const argv = ['--get-yargs-completions', 'kube-userspace-proxy', ...words];
+    await runProgram(argv, { commands: COMMANDS, run: async () => 1, terminal, tools });
+    return terminal.printed.split('\n').filter((line) => line !== '' && !line.startsWith('-'));
+  };
+  assert.deepEqual(await offered('explain', ''), ['default/web', 'kube-system/dns', 'shop/empty']);
+  assert.deepEqual(await offered('list', 'def'), ['default', 'default/web']);
+  assert.deepEqual((await offered('drain', '10.244.0.')).length, 3);
+  assert.deepEqual(await offered('weight', 'default'), []);
+  assert.deepEqual(await offered('log-level', ''), []);
+  assert.deepEqual(await offered('explain', '--from', ''), []);
+});
+
+test('a short option is not offered as a long one', async () => {
+  const { output = '' } = parse(['--get-yargs-completions', 'kube-userspace-proxy', 'list', '--'], COMMANDS);
+  assert.match(output, /^--w$/m, 'yargs does that');
+  const terminal = new RecordingTerminal();
+  const tools = { clock: new ManualClock(), connect: () => controlOf(new FakeView()), onInterrupt: () => () => {} };
+  const argv = ['--get-yargs-completions', 'kube-userspace-proxy', 'list', '--'];
+  await runProgram(argv, { commands: COMMANDS, run: async () => 1, terminal, tools });
+  assert.match(terminal.printed, /^--watch$/m);
+  assert.doesNotMatch(terminal.printed, /^--\w$/m);
+});
+
 describe('the program', () => {
   async function run(argv: readonly string[], act: Command['run'] = async () => 7) {
     const terminal = new RecordingTerminal();

@@ -4,8 +4,10 @@ import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
 import { sleep } from '../../util/wait.ts';
 import { command, type Terminal } from '../command.ts';
+import { capitalized } from '../format.ts';
+import { noMatch } from '../near.ts';
 import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
-import { isNarrowed, isSelected, NO_MATCH, selectionOf } from './selection.ts';
+import { isNarrowed, isSelected, selectionOf } from './selection.ts';
 import { jsonPrinter, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
 
@@ -13,6 +15,7 @@ export const LIST = command({
   name: 'list',
   summary: 'list the Services that are served, with their endpoints and connections, in the layout of ipvsadm',
   argument: '[NAMESPACE[/SERVICE[:PORT]]]',
+  completes: ['namespaces', 'services'],
   options: {
     stats: {
       type: 'boolean',
@@ -85,11 +88,13 @@ export const LIST = command({
       output === 'json'
         ? jsonPrinter(node, listed)
         : tablePrinter(node, listed, { layout, isExact, isWide, now: node.now });
-    terminal.out(printer.head);
     const paced = pace(terminal, tools.clock);
     let rows = 0;
+    let head = printer.head;
     const print = async (text: string, count: number) => {
-      terminal.out(text);
+      // Nothing stands above the answer that nothing is there.
+      terminal.out(count > 0 ? head + text : text);
+      if (count > 0) head = '';
       // A piece of idle Services may be empty.
       if (text !== '') await paced();
       rows += count;
@@ -106,10 +111,11 @@ export const LIST = command({
         await print(printer.services(chosen), chosen.length);
       }
     }
-    terminal.out(printer.foot);
+    const isMissing = rows === 0 && listed === 'services' && !given.problems && isNarrowed(selection);
+    if (!isMissing || output === 'json') terminal.out(head + printer.foot);
     warnOfCaveats(node, terminal);
-    if (rows > 0 || listed === 'connections' || given.problems || !isNarrowed(selection)) return 0;
-    terminal.err(`${NO_MATCH}\n`);
+    if (!isMissing) return 0;
+    terminal.err(`${capitalized(await noMatch(selection, control))}\n`);
     return 1;
   },
 });

@@ -40,7 +40,7 @@ export function selectionOf({
   };
 }
 
-export const NO_MATCH = 'No Service that this node serves matches: names must match exactly and are case-sensitive.';
+export const NO_MATCH = 'No Service that this node serves matches.';
 
 /** Whether there is a filter or a port. */
 export function isNarrowed({ filter, port }: Selection): boolean {

@@ -99,11 +99,23 @@ describe('list', () => {
     test(`can be narrowed: ${argv}`, async () => assert.deepEqual(await listed(argv), names));
   }
 
-  for (const argv of ['nobody', 'default/web:dns', '--service we', 'default/web:8']) {
-    test(`says so when nothing matches: ${argv}`, async () => {
+  for (const [argv, instead] of [
+    ['nobody', 'see kube-userspace-proxy list'],
+    ['web', 'did you mean default/web?'],
+    ['defualt', 'did you mean default?'],
+    ['defualt/web', 'did you mean default/web?'],
+    ['default/wbe', 'did you mean default/web?'],
+    ['default/other', 'see kube-userspace-proxy list'],
+    ['default/web:dns', 'did you mean default/web:http?'],
+    ['--service we', 'see kube-userspace-proxy list'],
+    ['default/web:8', 'did you mean default/web:http?'],
+  ]) {
+    test(`says what is there instead when nothing matches: ${argv}`, async () => {
       const run = new Run();
-      assert.equal(await run.list(argv), 1);
-      assert.match(run.terminal.complained, /^No Service .*\n$/);
+      assert.equal(await run.list(argv as string), 1);
+      const name = JSON.stringify(argv?.split(' ').at(-1));
+      assert.equal(run.terminal.complained, `This node serves no Service ${name}; ${instead}\n`);
+      assert.equal(run.terminal.printed, '');
     });
   }
 
@@ -148,8 +160,8 @@ describe('list', () => {
       },
     });
     await run.list('', view, 10);
-    assert.equal(made[1], 10);
-    assert.equal(made[50], 500);
+    assert.equal(made[0], 10);
+    assert.equal(made[49], 500);
   });
 });
 

@@ -67,7 +67,10 @@ export function checksOf(flags: FlagTexts): readonly Check[] {
   if (commandLine instanceof UsageError || commandLine.kind !== 'run') return [configuration];
   const known: KnownServices = { services: [] };
   const { config } = commandLine;
-  return [configuration, ...sourceChecks(config, known, clock), ...machineChecks(config, known)];
+  const families = familiesOf(config.bindAddress, localAddresses).flatMap(({ family }) =>
+    localAddresses(family).length > 0 ? family : [],
+  );
+  return [configuration, ...sourceChecks(config, known, families, clock), ...machineChecks(config, known)];
 }
 
 function commandLineOf(flags: FlagTexts): CommandLine | UsageError {
@@ -119,7 +122,7 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
     { name: 'kernel rules', run: () => (tools ? checkKernelRules(offerInEmptyNamespace(exec, tools), families) : []) },
     { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
     {
-      name: 'client addresses',
+      name: 'clients',
       run: async () => checkClientAddresses(await obstacleFinder(), families, config.clientAddresses),
     },
     { name: 'firewall', run: () => checkFirewall(exec, tools, families) },

@@ -1,15 +1,7 @@
+import { type Finding, type Level, splitAdvice } from '../model/finding.ts';
 import type { Log, LogFields } from '../util/log.ts';
 
-/** `warn`: the proxy runs, but not as well as it could. `fail`: it does not start, or Services are not served. */
-export type Level = 'ok' | 'warn' | 'fail';
-
-export interface Finding {
-  readonly level: Level;
-  /** A clause or a sentence without its full stop. */
-  readonly found: string;
-  /** What to do about it. Absent when nothing has to be done. */
-  readonly advice?: string;
-}
+export type { Finding, Level };
 
 export function ok(found: string): Finding {
   return { level: 'ok', found };
@@ -23,13 +15,20 @@ export function fail(found: string, advice: string): Finding {
   return { level: 'fail', found, advice };
 }
 
-/** Turns the errors and warnings that the proxy's own code logs into findings. */
+interface Advice {
+  /** Where the line has none. */
+  readonly general: string;
+  /** Makes a line of level `info` a warning. Absent: such lines are nothing to find. */
+  readonly ofInfo?: string;
+}
+
+/** Turns what the proxy's own code logs into findings. */
 export class FindingsLog implements Log {
-  readonly #advice: string;
+  readonly #advice: Advice;
   readonly #findings: Finding[] = [];
 
-  constructor(advice: string) {
-    this.#advice = advice;
+  constructor(general: string, advice: Omit<Advice, 'general'> = {}) {
+    this.#advice = { general, ...advice };
   }
 
   get findings(): readonly Finding[] {
@@ -37,23 +36,31 @@ export class FindingsLog implements Log {
   }
 
   error(message: string, fields?: LogFields): void {
-    this.#findings.push(fail(sentence(message, fields), this.#advice));
+    this.#findings.push(this.#findingOf('fail', message, fields));
   }
 
   warn(message: string, fields?: LogFields): void {
-    this.#findings.push(warn(sentence(message, fields), this.#advice));
+    this.#findings.push(this.#findingOf('warn', message, fields));
   }
 
-  info(): void {}
+  info(message: string, fields?: LogFields): void {
+    const { ofInfo } = this.#advice;
+    if (ofInfo !== undefined) this.#findings.push({ ...this.#findingOf('warn', message, fields), advice: ofInfo });
+  }
 
   v(): undefined {}
-}
 
-/** `message (file: web.yaml:3, field: spec.clusterIP)` */
-function sentence(message: string, { file, line, ...rest }: LogFields = {}): string {
-  const place = file === undefined || line === undefined ? { file, line } : { file: `${file}:${line}` };
-  const pairs = Object.entries({ ...place, ...rest })
-    .filter(([, value]) => value !== undefined)
-    .map(([key, value]) => `${key}: ${value}`);
-  return pairs.length === 0 ? message : `${message} (${pairs.join(', ')})`;
+  /** `Service "a/b" is not valid; it is left out: spec.clusterIP is missing (web.yaml:3) → write one`. */
+  #findingOf(level: Level, message: string, fields: LogFields = {}): Finding {
+    const { file, line, document: _, field, err, ...rest } = fields;
+    const { found, advice = this.#advice.general } = splitAdvice(String(err ?? ''));
+    const pairs = Object.entries(rest).flatMap(([key, value]) => (value === undefined ? [] : `${key}: ${value}`));
+    const why = [...(field === undefined ? [] : [field]), ...(found === '' ? [] : [found])].join(' ');
+    return {
+      level,
+      found: `${message}${pairs.length === 0 ? '' : ` (${pairs.join(', ')})`}${why === '' ? '' : `: ${why}`}`,
+      advice,
+      ...(file !== undefined && { place: line === undefined ? String(file) : `${file}:${line}` }),
+    };
+  }
 }

@@ -1,7 +1,8 @@
+import { type Finding, findingText, type Level } from '../model/finding.ts';
 import type { Clock } from '../util/clock.ts';
 import { counted, messageOf, printable } from '../util/text.ts';
 import { withDeadline } from '../util/wait.ts';
-import { type Finding, fail, type Level } from './finding.ts';
+import { fail } from './finding.ts';
 
 export interface Check {
   /** One or two words. */
@@ -35,9 +36,10 @@ async function findingsOf(run: Check['run'], clock: Clock): Promise<readonly Fin
 }
 
 /** `warn  limits        12 descriptors → raise it`, always one line: findings may contain text from the network. */
-export function findingLine({ level, check, found, advice }: NamedFinding): string {
+export function findingLine(finding: NamedFinding): string {
+  const { level, check, advice } = finding;
   const advised = advice === undefined ? '' : ` → ${advice}`;
-  return printable(`${level.padEnd(4)}  ${check.padEnd(NAME_WIDTH)} ${found}${advised}`);
+  return printable(`${level.padEnd(4)}  ${check.padEnd(NAME_WIDTH)} ${findingText(finding)}${advised}`);
 }
 
 /** The last line of the report. */
@@ -48,9 +50,11 @@ export function summaryLine(findings: readonly NamedFinding[]): string {
   return `The proxy can serve here${warnings}.`;
 }
 
-/** For machines: `{"ok": true, "findings": [{"check", "level", "found", "advice"}]}`. */
+/** For machines: `{"ok": true, "findings": [{"check", "level", "subject", "found", "advice", "place"}]}`. */
 export function findingsJson(findings: readonly NamedFinding[]): string {
-  const listed = findings.map(({ check, level, found, advice }) => ({ check, level, found, advice }));
+  const listed = findings.map(({ check, level, subject, found, advice, place }) => {
+    return { check, level, subject, found, advice, place };
+  });
   return JSON.stringify({ ok: exitCode(findings) === 0, findings: listed }, undefined, 2);
 }
 

@@ -9,10 +9,14 @@ import { nodeName } from '../kubernetes/node.ts';
 import { ObjectStore } from '../kubernetes/object-store.ts';
 import { createApiClient } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
-import { type Address, type Cidr, cidrMatcher } from '../model/address.ts';
-import type { Service } from '../model/service.ts';
+import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
+import { goesWithout, splitAdvice } from '../model/finding.ts';
+import { partsOf, type Service, type ServiceKey, type ServicePortName } from '../model/service.ts';
+import { DESTINATION_KINDS, destinationName, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
-import { endpointAddresses } from '../services/known-addresses.ts';
+import type { NoEndpoints } from '../model/view.ts';
+import { type AddressPolicy, endpointAddresses } from '../services/known-addresses.ts';
+import { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
 import { counted, messageOf } from '../util/text.ts';
 import { withDeadline } from '../util/wait.ts';
@@ -40,13 +44,16 @@ const SERVICES_MS = 5_000;
 /** A cluster may have thousands of invalid Services. */
 const SHOWN = 5;
 
+/** `families`: those that this node can have. */
 export function sourceChecks(
   { source, hostnameOverride, externalIpAllowList }: Config,
   known: KnownServices,
+  families: readonly IpFamily[],
   clock: Clock,
 ): readonly Check[] {
   if (source.kind === 'manifests') {
-    return [{ name: 'manifests', run: () => checkManifests(source, known, clock) }];
+    const policy = externalIpAllowList.length > 0 ? { allowedExternalIPs: externalIpAllowList } : {};
+    return [{ name: 'manifests', run: () => checkManifests(source, { known, families, policy, clock }) }];
   }
   let api: Api | undefined;
   /** Runs nothing after a failure, because the same reason would be reported again. */
@@ -82,12 +89,18 @@ export function sourceChecks(
   ];
 }
 
+interface ManifestsCheck {
+  readonly known: KnownServices;
+  readonly families: readonly IpFamily[];
+  readonly policy: AddressPolicy;
+  readonly clock: Clock;
+}
+
 async function checkManifests(
   config: ManifestsConfig,
-  known: KnownServices,
-  clock: Clock,
+  { known, families, policy, clock }: ManifestsCheck,
 ): Promise<readonly Finding[]> {
-  const log = new FindingsLog('correct the file');
+  const log = new FindingsLog('correct the file', { ofInfo: 'nothing, if they are for other programs' });
   const source = new ManifestSource({ ...config, clock, log });
   const objects = new Map<string, SourceEvent>();
   const apply = (events: readonly SourceEvent[]) => {
@@ -106,11 +119,74 @@ async function checkManifests(
   known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
   const size = `${sizeOf(known.services)} in ${config.paths.join(', ')}`;
   const isServed = known.services.some(hasServedPort);
+  // Causes come before what follows from them.
   return [
-    isServed ? ok(size) : fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE),
-    ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
+    ...(isServed ? [ok(size)] : []),
     ...log.findings,
+    ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
+    ...families.flatMap((family) => [
+      ...whatIsLeftOut([...objects.values()], { family, families, policy }, (key) =>
+        source.placeOf(`Service "${key}"`),
+      ),
+    ]),
+    ...(isServed ? [] : [fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE)]),
   ];
+}
+
+/** Of nothing that another finding names already. */
+const WITHOUT_ENDPOINTS: Readonly<Partial<Record<NoEndpoints['reason'], string>>> = {
+  NoObjects: 'write Endpoints of the same name and namespace',
+  NoAddresses: 'write addresses into its Endpoints',
+  OtherFamily: 'add endpoints of that family, or give the Service an address of the family of its endpoints',
+};
+
+interface Serving {
+  readonly family: IpFamily;
+  readonly families: readonly IpFamily[];
+  readonly policy: AddressPolicy;
+}
+
+/** What a run with these objects would leave out, as the tracker of a run says it. */
+export function* whatIsLeftOut(
+  objects: readonly SourceEvent[],
+  { family, families, policy }: Serving,
+  placeOf: (service: ServiceKey) => string | undefined,
+): Generator<Finding> {
+  const tracker = new ServiceTracker(family, { ...policy, servedFamilies: () => families });
+  tracker.apply(objects);
+  const { upserted, unserved, refused } = tracker.takeDelta();
+  const about = (subject: ServicePortName, found: Omit<Finding, 'level' | 'subject'>): Finding => {
+    const { namespace, service } = partsOf(subject);
+    const place = placeOf(`${namespace}/${service}`);
+    return { level: 'warn', subject, ...found, ...(place !== undefined && { place }) };
+  };
+  for (const { name, reason } of unserved) yield about(name, splitAdvice(`is not served: ${reason}`));
+  for (const part of refused) yield about(part.name, splitAdvice(goesWithout([part])));
+  for (const { owner, what, holder } of conflicts(upserted)) {
+    const { place } = about(holder, { found: '' });
+    const reason = heldBy(place === undefined ? holder : `${holder} (${place})`);
+    yield about(owner, splitAdvice(goesWithout([{ what, reason }])));
+  }
+  for (const { name } of upserted) {
+    const { reason, message } = tracker.noEndpoints(name, 'own') ?? {};
+    const advice = reason && WITHOUT_ENDPOINTS[reason];
+    if (advice !== undefined) yield about(name, { found: `refuses its clients: ${message}`, advice });
+  }
+}
+
+/** The strongest claim to an address and port has it; of equal ones, the first by name has it in a run that begins. */
+function* conflicts(ports: readonly ServicePort[]) {
+  const holders = new Map<string, ServicePortName>();
+  const claims = ports.flatMap((port) =>
+    destinations(port).map((to) => ({ rank: DESTINATION_KINDS.indexOf(to.kind), owner: port.name, to, port })),
+  );
+  claims.sort((a, b) => a.rank - b.rank || (a.owner < b.owner ? -1 : 1));
+  for (const { owner, to, port } of claims) {
+    const what = destinationName(to, port.protocol);
+    const holder = holders.get(what) ?? owner;
+    holders.set(what, holder);
+    if (holder !== owner) yield { owner, what, holder };
+  }
 }
 
 /** A cluster IP must be nobody else's: its clients would reach the Service in place of that machine or pod. */

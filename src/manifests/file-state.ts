@@ -3,6 +3,7 @@ import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
+import { listed } from '../util/text.ts';
 import type { KnownPieces, ManifestObject, Piece, PlacedProblem, Reading } from './read-manifest.ts';
 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
@@ -19,6 +20,8 @@ export interface FileState {
   readonly objects: readonly FileObject[];
   /** The faults that have been reported. Faults with the same key are the same. */
   readonly faults: ReadonlyMap<string, Fault>;
+  /** Kinds of objects that it has, and that no proxy reads: "Deployment, ConfigMap". Absent: none. */
+  readonly unusedKinds?: string;
 }
 
 export interface FileObject {
@@ -45,6 +48,8 @@ const THE_FILE = 'the file';
 
 export const NO_FILE: FileState = { objects: [], faults: new Map() };
 
+const SHOWN_KINDS = 5;
+
 /** What need not be parsed again. */
 export function knownPieces({ objects }: FileState): KnownPieces {
   return new Map(objects.flatMap(({ piece }) => (piece === undefined ? [] : [[piece.digest, piece] as const])));
@@ -63,7 +68,7 @@ export function nextFileState(
 ): { readonly state: FileState; readonly reports: readonly Report[] } {
   const state = reading.status === 'read' ? read(file, before, reading) : unusable(file, before, reading);
   const news = [...state.faults].filter(([key]) => !before.faults.has(key)).map(([, { report }]) => report);
-  return { state, reports: [...news, ...repaired(file, before, state)] };
+  return { state, reports: [...news, ...repaired(file, before, state), ...unusedKinds(file, before, state)] };
 }
 
 /** The objects that have a state to serve. */
@@ -110,7 +115,7 @@ function read(file: string, before: FileState, { documents }: Extract<Reading, {
   });
   for (const { object, document, line, piece } of placed) {
     for (const [key, fault] of faultsOf({ file, document }, object, kept)) faults.set(key, fault);
-    if (object.status === 'unknown') continue;
+    if (object.status !== 'known') continue;
     const { kind, key, at, decoded } = object;
     const id: ObjectId = `${kind} "${key}"`;
     const field = at || undefined;
@@ -127,12 +132,14 @@ function read(file: string, before: FileState, { documents }: Extract<Reading, {
     }
     if (isValid) valid.add(id);
   }
-  const isComplete = placed.every(({ object }) => object.status === 'known');
+  const isComplete = placed.every(({ object }) => object.status !== 'unknown');
+  const unused = new Set(placed.flatMap(({ object }) => (object.status === 'unused' ? object.kind : [])));
   const missing = isComplete ? [] : [...kept.values()].filter(({ id }) => !objects.has(id));
   return {
     // There may be thousands of small files: slice() drops spare capacity, and without faults they share the empty map.
     objects: [...missing, ...objects.values()].slice(),
     faults: faults.size === 0 ? NO_FILE.faults : faults,
+    ...(unused.size > 0 && { unusedKinds: listed([...unused], SHOWN_KINDS) }),
   };
 }
 
@@ -161,7 +168,7 @@ function* faultsOf(
     yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
     return;
   }
-  if (object.problems.length + object.withoutEffect.length === 0) return;
+  if (object.status === 'unused' || object.problems.length + object.withoutEffect.length === 0) return;
   const id: ObjectId = `${object.kind} "${object.key}"`;
   const rest = kept.has(id) ? 'its last good state is kept' : 'it is left out';
   const message = {
@@ -179,6 +186,12 @@ function* faultsOf(
     const report: Report = { level: 'warn', message: `A part of ${id} has no effect`, fields: fieldsOf(problem) };
     yield [keyOf(problem), { subject: id, report }];
   }
+}
+
+function unusedKinds(file: string, before: FileState, { unusedKinds: kinds }: FileState): Report[] {
+  if (kinds === undefined || kinds === before.unusedKinds) return [];
+  const message = 'A manifest file has objects of kinds that the proxy does not use';
+  return [{ level: 'info', message, fields: { file, kinds } }];
 }
 
 /** One report for each subject whose faults are all gone, unless the object itself is gone. */

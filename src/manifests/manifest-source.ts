@@ -115,6 +115,15 @@ export class ManifestSource implements ServiceSource {
     for (const { path, err } of this.#files.failing) yield { subject: path, usable: [], place: path, err };
   }
 
+  /** `web.yaml:3`: where the object that is served begins. */
+  placeOf(id: ObjectId): string | undefined {
+    for (const { objects } of this.#states.values()) {
+      const found = objects.find((each) => each.id === id);
+      if (found !== undefined) return `${found.file}:${found.line}`;
+    }
+    return undefined;
+  }
+
   serves({ subject, usable }: Unusable): boolean {
     if (this.#delivered.has(subject as ObjectId)) return true;
     const others = new Set(usable);

@@ -1,10 +1,15 @@
-import type { EndpointGroup } from '../model/endpoint.ts';
+import type { EndpointGroup, EndpointPort } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
 import type { FileObject, ObjectId } from './file-state.ts';
 
 interface Port {
   readonly name: string;
   readonly protocol: Protocol;
+}
+
+interface Offered {
+  readonly id: ObjectId;
+  readonly port: EndpointPort;
 }
 
 type Objects = ReadonlyMap<ObjectId, Pick<FileObject, 'event'>>;
@@ -18,7 +23,8 @@ const SHOWN_PORTS = 3;
 
 /**
  * Which Endpoints and EndpointSlices do not fit to a Service, and what to write instead: there is no such Service, or
- * it waits for a port of another name. A Service without endpoints is none, as they may all be gone.
+ * it waits for a port of another name, or names another `targetPort`. A Service without endpoints is none, as they may
+ * all be gone.
  *
  * `leftOut`: what the files name besides, and is not valid. Its own fault is reported.
  */
@@ -29,6 +35,7 @@ export function mismatches(objects: Objects, leftOut: ReadonlySet<ObjectId>): Re
     const id: ObjectId = `Service "${key}"`;
     const event = objects.get(id)?.event;
     if (event?.kind === 'Service' && event.value !== undefined) {
+      for (const [of, problem] of otherTargets(event.value, list)) found.set(of, problem);
       for (const [of, problem] of otherNames(event.value, list)) found.set(of, problem);
     } else if (event === undefined && !leftOut.has(id)) {
       namespaces ??= namespacesOf(objects);
@@ -70,6 +77,21 @@ function* otherNames({ key, ports }: Service, list: readonly OfService[]): Gener
     if (unused.length === 0) continue;
     const advice = 'write the same name and protocol in both';
     yield [id, `its port ${some(unused)} is not in Service "${key}", which waits for ${some(waiting)}; ${advice}`];
+  }
+}
+
+/** A Service port whose author expects another port than all its endpoints have. */
+function* otherTargets({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, string]> {
+  for (const wanted of ports) {
+    if (wanted.targetPort === undefined) continue;
+    const offers = list.flatMap(({ id, groups }): Offered[] =>
+      groups.flatMap((group) => group.ports.filter((port) => isSame(port, wanted)).map((port) => ({ id, port }))),
+    );
+    const [first] = offers;
+    if (first === undefined || offers.some(({ port }) => port.port === wanted.targetPort)) continue;
+    const { port } = first.port;
+    const found = `its port ${print(wanted)} is ${port}, and targetPort of Service "${key}" is ${wanted.targetPort}`;
+    yield [first.id, `${found}; clients get ${port}, so write the same number in both`];
   }
 }
 

@@ -18,7 +18,7 @@ export interface PlacedProblem extends Problem {
   readonly line: number;
 }
 
-/** One object of a document. `unknown`: it does not say which object it is. */
+/** One object of a document. `unknown`: it does not say which object it is. `unused`: no proxy reads its kind. */
 export type ManifestObject =
   | {
       readonly status: 'known';
@@ -31,7 +31,8 @@ export type ManifestObject =
       readonly problems: readonly PlacedProblem[];
       readonly withoutEffect: readonly PlacedProblem[];
     }
-  | { readonly status: 'unknown'; readonly problem: PlacedProblem };
+  | { readonly status: 'unknown'; readonly problem: PlacedProblem }
+  | { readonly status: 'unused'; readonly kind: string };
 
 interface ManifestDocument {
   /** Where it is in its file; both from 1. */
@@ -174,7 +175,7 @@ function readObject(
   try {
     const mistake = mistakenKind(value);
     const identity = objectIdentity(mistake === undefined ? value : mistake.meant, itemKind);
-    if (identity === undefined) return [];
+    if (identity === undefined) return [{ status: 'unused', kind: Field.root(value).get('kind').string() }];
     const decoded: Decoded<KubernetesObject> =
       mistake === undefined
         ? decodeObject(value, identity.kind, rules)

@@ -1,5 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
-import type { Endpoint, WeightedEndpoint } from './endpoint.ts';
+import { type Endpoint, endpointName, type WeightedEndpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
@@ -112,6 +112,17 @@ export function destinations(servicePort: ServicePort): readonly Destination[] {
     ...externalIPs.map((address) => ({ kind: 'external IP', address, port, sets: external }) as const),
     ...(nodePort === 0 ? [] : [{ kind: 'NodePort', port: nodePort, sets: external } as const]),
   ];
+}
+
+/** "10.96.0.1:443/TCP", "NodePort 30080/TCP": what only one Service port can have. */
+export function destinationName({ address, port }: Pick<Destination, 'address' | 'port'>, protocol: Protocol): string {
+  // Joined, as a text from a template keeps its parts, and there are thousands.
+  return [address === undefined ? `NodePort ${port}` : endpointName({ address, port }), protocol].join('/');
+}
+
+/** Why a Service port goes without a destination that another one has. */
+export function heldBy(holder: string): string {
+  return `${holder} has it; give one of the two another address or NodePort`;
 }
 
 /** What changed since the last delta. */

@@ -32,6 +32,8 @@ export interface ServicePortSpec {
   readonly port: number;
   /** 0 when the Service has none. */
   readonly nodePort: number;
+  /** In a manifest, a number that its author wrote. The proxy takes the port from the endpoints. */
+  readonly targetPort?: number;
 }
 
 export type ProxyProtocol = 'v1' | 'v2';

@@ -225,6 +225,22 @@ export class ServiceTracker {
     return refused.length === 0 ? refused : refused.filter((part) => part.name === name || part.name === key);
   }
 
+  /** What Service ports go without that ask for this address and port. */
+  refusedAt(address: Address, port: number, protocol: ProxiedProtocol): readonly RefusedPart[] {
+    const isHere = this.addresses.isThisNode(address);
+    const at = endpointName({ address, port });
+    return Array.from(this.#entries.values()).flatMap(({ service, refused }) => {
+      if (service === undefined || refused.length === 0) return [];
+      const asks = (spec: ServicePortSpec, { what }: RefusedPart) =>
+        spec.protocol === protocol &&
+        ((isHere && spec.nodePort === port && what.startsWith(`NodePort ${port}/`)) ||
+          (spec.port === port && / IP /.test(what) && what.split(/[ ,]+/).includes(at)));
+      return refused.filter((part) =>
+        service.ports.some((spec) => part.name === servicePortName(service.key, spec.name) && asks(spec, part)),
+      );
+    });
+  }
+
   /** Service ports with this address, whatever their port and protocol. */
   withAddress(address: Address): readonly ServicePort[] {
     return this.#servedWhere((each) => destinations(each).some((to) => to.address === address));

@@ -9,6 +9,7 @@ import { CHECK, tools } from '../../src/app/subcommands.ts';
 import { runChecks } from '../../src/check/run-checks.ts';
 import { REQUEST_MS, sourceChecks } from '../../src/check/source.ts';
 import { parse } from '../../src/cli/parser.ts';
+import { findingText } from '../../src/model/finding.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingTerminal } from '../cli/recording-terminal.ts';
 import { runCommand } from '../cli/run-command.ts';
@@ -23,6 +24,13 @@ metadata: {name: web, namespace: shop}
 spec:
   clusterIP: 10.96.0.100
   ports: [{port: 80}]
+`;
+
+const ENDPOINTS = `---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: web, namespace: shop}
+subsets: [{addresses: [{ip: 10.244.1.7}], ports: [{port: 8080}]}]
 `;
 
 /** Takes no port of this machine, even for a moment. */
@@ -44,9 +52,9 @@ async function findings(argv: readonly string[], clock = systemClock): Promise<s
   const commandLine = parseCommandLine(argv);
   assert.ok(commandLine.kind === 'run');
   const lines: string[] = [];
-  const checks = sourceChecks(commandLine.config, { services: [] }, clock);
-  for await (const { check: name, level, found, advice } of runChecks(checks, clock)) {
-    lines.push(`${name} ${level}: ${found}${advice === undefined ? '' : ` → ${advice}`}`);
+  const checks = sourceChecks(commandLine.config, { services: [] }, ['IPv4'], clock);
+  for await (const { check: name, level, advice, ...finding } of runChecks(checks, clock)) {
+    lines.push(`${name} ${level}: ${findingText(finding)}${advice === undefined ? '' : ` → ${advice}`}`);
   }
   return lines;
 }
@@ -139,11 +147,16 @@ describe('check', () => {
   });
 
   test('counts what is in manifests, and says where one is wrong', async () => {
-    const good = file('good.yaml', SERVICE);
+    const good = file('good.yaml', SERVICE + ENDPOINTS);
     assert.deepEqual(await findings(['--manifests', good]), [`manifests ok: 1 Service with 1 port in ${good}`]);
     const bad = file('bad.yaml', `${SERVICE}---\n${SERVICE.replace('10.96.0.100', '127.0.0.1')}---\nkind: {\n`);
-    const [, ...lines] = await findings(['--manifests', bad]);
-    assert.match(lines.join('\n'), /^manifests fail: A manifest file cannot be used.*file: \S+\/bad\.yaml:1\d, /m);
+    // The cause comes before what follows from it.
+    const [cause = '', consequence = ''] = await findings(['--manifests', bad]);
+    assert.match(
+      cause,
+      /^manifests fail: A manifest file cannot be used; nothing of it is served: .* \(\S+\/bad\.yaml:1\d\) → /,
+    );
+    assert.match(consequence, /^manifests fail: nothing to serve: 0 Services/);
     assert.match(
       (await findings(['--manifests', '/nowhere']))[0]!,
       /^manifests fail: there is no file or directory "\/nowhere" to read manifests from/,
@@ -158,18 +171,51 @@ describe('check', () => {
     ]);
     const sctp = file('sctp.yaml', SERVICE.replace('port: 80', 'port: 80, protocol: SCTP'));
     assert.deepEqual(await findings(['--manifests', sctp]), [
+      `manifests warn: shop/web is not served: SCTP is not supported in user space (${sctp}:1)`,
       `manifests fail: nothing to serve: 1 Service with 1 port in ${sctp} → ${advice}`,
     ]);
     const typo = file(
       'typo.yaml',
       SERVICE.replace('kind: Service', 'kind: Servce').replace('80', '80, nodePort: 30080'),
     );
-    assert.deepEqual((await findings(['--manifests', typo])).slice(1), [
-      `manifests fail: Service "shop/web" is not valid; it is left out (file: ${typo}:2, document: 1, field: kind, ` +
-        'err: is "Servce"; did you mean Service?) → correct the file',
-      `manifests warn: A part of Service "shop/web" has no effect (file: ${typo}:6, document: 1, ` +
-        'field: spec.ports[0].nodePort, err: is 30080, but a Service of type ClusterIP has none; ' +
-        'write type: NodePort, or remove it) → correct the file',
+    assert.deepEqual((await findings(['--manifests', typo])).slice(0, -1), [
+      `manifests fail: Service "shop/web" is not valid; it is left out: kind is "Servce" (${typo}:2) → did you mean Service?`,
+      'manifests warn: A part of Service "shop/web" has no effect: spec.ports[0].nodePort is 30080, but a Service of ' +
+        `type ClusterIP has none (${typo}:6) → write type: NodePort, or remove it`,
+    ]);
+  });
+
+  test('finds what valid manifests leave out, and names each place', async () => {
+    const other = (text: string, name: string) => text.replaceAll('name: web', `name: ${name}`);
+    const path = file(
+      'odd.yaml',
+      [
+        SERVICE,
+        ENDPOINTS.replace('---\n', ''),
+        other(SERVICE, 'twice'),
+        other(ENDPOINTS, 'twice').replace('---\n', ''),
+        other(SERVICE, 'alone').replace('0.100', '0.101'),
+        other(SERVICE, 'six').replace('0.100', '0.102'),
+        other(ENDPOINTS, 'six').replace('---\n', '').replace('10.244.1.7', 'fd00::7'),
+        other(SERVICE, 'target').replace('0.100', '0.103').replace('port: 80', 'port: 80, targetPort: 9090'),
+        other(ENDPOINTS, 'target').replace('---\n', ''),
+        'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n',
+      ].join('---\n'),
+    );
+    const lines = await findings(['--manifests', path]);
+    const shown = lines.map((line) => line.replaceAll(path, 'odd.yaml'));
+    assert.deepEqual(shown, [
+      'manifests ok: 5 Services with 5 ports in odd.yaml',
+      'manifests warn: A manifest file has objects of kinds that the proxy does not use (kinds: Deployment) (odd.yaml) ' +
+        '→ nothing, if they are for other programs',
+      'manifests warn: Endpoints "shop/target" does not match a Service: its port without a name (TCP) is 8080, and ' +
+        'targetPort of Service "shop/target" is 9090 (odd.yaml:51) → clients get 8080, so write the same number in both',
+      'manifests warn: shop/web goes without 10.96.0.100:80/TCP: shop/twice (odd.yaml:13) has it (odd.yaml:1) → give one ' +
+        'of the two another address or NodePort',
+      'manifests warn: shop/alone refuses its clients: no EndpointSlice or Endpoints object in namespace shop is for ' +
+        'alone (odd.yaml:25) → write Endpoints of the same name and namespace',
+      'manifests warn: shop/six refuses its clients: none of its endpoints has an IPv4 address (odd.yaml:32) → add ' +
+        'endpoints of that family, or give the Service an address of the family of its endpoints',
     ]);
   });
 

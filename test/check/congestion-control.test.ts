@@ -13,7 +13,7 @@ test('an operator learns what BBR costs on this node, and whose connections the 
   assert.equal(await check('cubic'), 'ok: TCP uses cubic, as the node does');
   assert.match(
     await check('bbr'),
-    /^ok: TCP uses bbr, as the node does: between pods .* a third of what cubic does; --tcp/,
+    /^warn: TCP uses bbr, as the node does: between pods .* a third of what cubic does → give --tcp/,
   );
   assert.equal(await check('bbr', 'cubic'), "ok: the proxy's TCP connections use cubic; the node's default is bbr");
 });

@@ -82,12 +82,20 @@ describe('the report', () => {
 
   test('has what a run would log as findings, with the fields', () => {
     const log = new FindingsLog('correct the file');
-    log.info();
-    log.error('A manifest file cannot be used', { file: 'web.yaml', line: 3, document: undefined });
-    log.warn('Plain');
+    log.info('Nothing to find');
+    const place = { file: 'web.yaml', line: 3, document: 2 };
+    log.error('Service "a/b" is not valid; it is left out', {
+      ...place,
+      field: 'spec.clusterIP',
+      err: 'is missing; write one',
+    });
+    log.warn('Plain', { others: 'a.yaml' });
     assert.deepEqual(log.findings, [
-      fail('A manifest file cannot be used (file: web.yaml:3)', 'correct the file'),
-      warn('Plain', 'correct the file'),
+      {
+        ...fail('Service "a/b" is not valid; it is left out: spec.clusterIP is missing', 'write one'),
+        place: 'web.yaml:3',
+      },
+      warn('Plain (others: a.yaml)', 'correct the file'),
     ]);
   });
 });

@@ -136,7 +136,7 @@ describe('the Services of a cluster', () => {
     assert.equal(services.length, 1);
     const lines = troubles(findings);
     assert.ok(lines.every((line) => line.startsWith('warn: ')));
-    assert.match(lines[0]!, /"shop\/web-0" .*field: spec\.ports, /);
+    assert.match(lines[0]!, /"shop\/web-0" .*: spec\.ports is /);
     assert.equal(lines.length, 6);
     assert.match(lines[5]!, /^warn: 3 more faults in other Services/);
   });

@@ -159,9 +159,12 @@ test('lists are read through, typed ones without the kind of their items, and fa
     '{kind: ServiceList, items: [{metadata: {name: c}, spec: {clusterIP: 10.96.0.1, ports: [{port: 1}]}}]}\n';
   assert.deepEqual(subject.reads(file(list, typed)), [
     'error: Service "default/b" is not valid; it is left out | 1:2 items[2].spec.clusterIP is "bad"; expected an IP address',
+    UNUSED,
   ]);
   assert.deepEqual(subject.serves, ['a=1', 'c=1']);
 });
+
+const UNUSED = 'info: A manifest file has objects of kinds that the proxy does not use |';
 
 test('a fault within a list is reported with its own line, in YAML and in JSON', () => {
   const item = (name: string, clusterIP: string) => ({
@@ -195,12 +198,14 @@ test('a list that is none may hold anything, so nothing is removed', () => {
   }
 });
 
-test('other kinds and empty documents are ignored', () => {
+test('other kinds are named once, and empty documents are ignored', () => {
   const subject = new Subject();
   const others =
     '{apiVersion: apps/v1, kind: Deployment}\n---\n---\n# nothing\n---\n{kind: DeploymentList, items: 5}\n';
-  assert.deepEqual(subject.reads(file(service('a'), others)), []);
-  assert.deepEqual(subject.serves, ['a=1']);
+  assert.deepEqual(subject.reads(file(service('a'), others)), [UNUSED]);
+  assert.equal(subject.state.unusedKinds, 'Deployment, DeploymentList');
+  assert.deepEqual(subject.reads(file(service('a'), service('b'), others)), []);
+  assert.deepEqual(subject.serves, ['a=1', 'b=1']);
 });
 
 test('an equal object is the same one, so that comparing it again is cheap', () => {
@@ -242,6 +247,7 @@ test('a kind that was meant to be ours is an error with its line, in a list as w
   const list = 'kind: List\nitems:\n  - kind: Pod\n  - metadata: {name: x}\n    kind: Servise\n';
   assert.deepEqual(new Subject().reads(list), [
     'error: Service "default/x" is not valid; it is left out | 1:5 items[1].kind is "Servise"; did you mean Service?',
+    UNUSED,
   ]);
 });
 

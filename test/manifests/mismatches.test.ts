@@ -29,7 +29,7 @@ function said(...documents: string[]): string[] {
   while (!step.done) step = reader.next();
   if (step.value.status !== 'read') return assert.fail(step.value.err);
   for (const object of step.value.documents.flatMap(({ objects: found }) => found)) {
-    if (object.status !== 'known') return assert.fail(object.problem.problem);
+    if (object.status !== 'known') return assert.fail(object.status);
     const { kind, key, decoded } = object;
     if (decoded.status === 'invalid') leftOut.add(`${kind} "${key}"`);
     else {

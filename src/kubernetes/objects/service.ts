@@ -36,7 +36,7 @@ export function decodeService(root: Field, warnings: Warnings, file?: FileRules)
   // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): for other Services the number is a leftover.
   const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
   const uid = uidOf(root);
-  const ports = decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' });
+  const ports = decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP', isOfFile: file !== undefined });
   const options = decodeServiceOptions(root, ports, warnings);
   const externalIPs = distinct(warnings.keepValid(spec.get('externalIPs').items(), (field) => address(field)));
   const loadBalancerIPs = decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings);
@@ -133,7 +133,12 @@ function decodeSourceRanges(ranges: Field, warnings: Warnings): Cidr[] | undefin
   return fields.length === 0 ? undefined : warnings.keepValid(fields, cidr);
 }
 
-function decodePorts(ports: Field, { hasNodePorts }: { readonly hasNodePorts: boolean }): ServicePortSpec[] {
+interface PortRules {
+  readonly hasNodePorts: boolean;
+  readonly isOfFile: boolean;
+}
+
+function decodePorts(ports: Field, { hasNodePorts, isOfFile }: PortRules): ServicePortSpec[] {
   const fields = ports.items();
   if (fields.length === 0) throw ports.error('is empty; expected at least one port');
   const names = new Set<string>();
@@ -145,11 +150,13 @@ function decodePorts(ports: Field, { hasNodePorts }: { readonly hasNodePorts: bo
     if (name === '' && fields.length > 1)
       throw field.get('name').error('is missing; only a single port may be unnamed');
     addUnique(names, name, field.get('name'));
+    const { value: targetPort } = field.get('targetPort');
     const spec: ServicePortSpec = {
       name,
       protocol: protocol(field.get('protocol')),
       port: portNumber(field.get('port')),
       nodePort: hasNodePorts ? decodeNodePort(field.get('nodePort')) : 0,
+      ...(isOfFile && typeof targetPort === 'number' && { targetPort }),
     };
     addUnique(portNumbers, `${spec.port}/${spec.protocol}`, field.get('port'));
     if (spec.nodePort !== 0) addUnique(nodePorts, `${spec.nodePort}/${spec.protocol}`, field.get('nodePort'));

@@ -2,6 +2,7 @@ import type { machine } from '../../kernel/addresses.ts';
 import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { goesWithout } from '../../model/finding.ts';
 import type { Iptables } from '../../model/iptables.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import {
@@ -44,7 +45,10 @@ export interface ExplainSources {
 /** What this program knows of the Service ports of one address family. */
 interface ExplainedFamily {
   readonly family: IpFamily;
-  readonly tracker: Pick<ServiceTracker, 'candidates' | 'noEndpoints' | 'claimants' | 'withAddress' | 'withEndpoint'>;
+  readonly tracker: Pick<
+    ServiceTracker,
+    'candidates' | 'noEndpoints' | 'claimants' | 'refusedAt' | 'withAddress' | 'withEndpoint'
+  >;
   readonly listeners: {
     carried(name: ServicePortName): CarriedPort | undefined;
     /** Which Service port's listener has a local port. */
@@ -308,6 +312,8 @@ async function untouched(facts: Facts): Promise<Conclusion> {
       : notTaken(`${text}, but ${stop}`, owner, set);
   }
   const where = `no Service is at ${endpointName(question)}/${protocol}`;
+  const [refused] = tracker.refusedAt(address, port, protocol);
+  if (refused !== undefined) return notTaken(`${refused.name} ${goesWithout([refused])}`, refused.name);
   const others = tracker.withAddress(address).map((each) => `${each.port}/${each.protocol} of ${each.name}`);
   if (others.length > 0) return notTaken(`${where}, but this address has ${listed(others, MAX_NAMES)}`);
   const names = await servicesWith(facts);

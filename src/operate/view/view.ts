@@ -1,13 +1,16 @@
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName, type WeightedEndpoint } from '../../model/endpoint.ts';
+import { goesWithout } from '../../model/finding.ts';
 import type { SchedulerName } from '../../model/scheduler.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import {
   type CarriedPort,
   clientSets,
+  destinationName,
   type EndpointSet,
   type EndpointSetName,
+  heldBy,
   type RefusedPart,
   type ServicePort,
   verdictOf,
@@ -30,7 +33,6 @@ import {
   type View,
 } from '../../model/view.ts';
 import type { PortalConflict } from '../../rules/rule-set.ts';
-import { claimName } from '../../rules/service-rules.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
@@ -144,7 +146,7 @@ export class RunningView implements View {
     const { affinity, options } = servicePort;
     const conflicts = pipeline?.conflictsOf(name) ?? [];
     const isLost = (to: { readonly address?: Address; readonly port: number }) =>
-      conflicts.some(({ what }) => what === claimName(to, protocol));
+      conflicts.some(({ what }) => what === destinationName(to, protocol));
     const served = (addresses: readonly Address[]) =>
       conflicts.length === 0 ? addresses : addresses.filter((address) => !isLost({ address, port: number }));
     return {
@@ -168,8 +170,8 @@ export class RunningView implements View {
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
         missing: [
-          ...conflicts.map(({ what, holder }) => `${what}, which ${holder} has`),
-          ...(pipeline?.refusedOf(name) ?? []).map(({ what, reason }) => `${what}: ${reason}`),
+          ...conflicts.map(({ what, holder }) => ({ what, reason: heldBy(holder) })),
+          ...(pipeline?.refusedOf(name) ?? []),
         ],
       }),
       counters,
@@ -260,8 +262,8 @@ interface Facts {
   readonly ejected: number;
   readonly isDrained: boolean;
   readonly whyEmpty: () => string | undefined;
-  /** What it goes without, and why. */
-  readonly missing: readonly string[];
+  /** What it goes without. */
+  readonly missing: readonly Pick<RefusedPart, 'what' | 'reason'>[];
 }
 
 function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
@@ -275,7 +277,7 @@ function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'r
     return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
   }
   if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
-  if (missing.length > 0) return { state: 'degraded', reason: `it goes without ${missing.join('; and without ')}` };
+  if (missing.length > 0) return { state: 'degraded', reason: `it ${goesWithout(missing)}` };
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
   if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };

@@ -25,7 +25,9 @@ const FACTS = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
 
 /** Its listeners are open, in the order of the Services: own sets from 40,000, local ones from 41,000. */
 class World {
-  readonly tracker = new ServiceTracker('IPv4');
+  /** A program of the node listens at these ports. */
+  readonly listening = new Set<number>();
+  readonly tracker = new ServiceTracker('IPv4', { isListening: (_, port) => this.listening.has(port) });
   readonly iptables = new FakeIptables();
   /** By name. */
   readonly ports = new Map<string, ServicePort>();
@@ -441,6 +443,29 @@ const SENTENCES: readonly (readonly [
     `default/web:http should take it, but no rule jumps to KUBE-PORTALS-HOST ${CORRECTED}`,
   ],
   [() => web({ nodePort: 30_080 }).learn(), '127.0.0.2:30080', undefined, /no rule jumps to KUBE-PORTALS-HOST/],
+  ...(
+    [
+      [
+        '192.168.50.10:22',
+        { nodePort: 22 },
+        /^default\/web:http goes without NodePort 22\/TCP: a program on this node/,
+      ],
+      [
+        '192.168.50.10:80',
+        { clusterIPs: [NODE] },
+        /^default\/web:http goes without cluster IP 192.168.50.10:80: a prog/,
+      ],
+    ] as const
+  ).map(([to, fields, says]): (typeof SENTENCES)[number] => [
+    () => {
+      const world = new World();
+      world.listening.add(22).add(80);
+      return world.service('web', { clusterIPs: [address('10.96.0.1')], ...fields }).learn();
+    },
+    to,
+    undefined,
+    says,
+  ]),
   [
     () => Object.assign(served().learn(), { isOpening: true }),
     '10.96.0.1:80',

@@ -6,6 +6,8 @@ import { LIST } from '../cli/list/list.ts';
 import { LOG_LEVEL } from '../cli/log-level.ts';
 import { textOrJson } from '../cli/shared.ts';
 import { SHOW_VERSION } from '../cli/show-version.ts';
+import { STATUS } from '../cli/status.ts';
+import { SUPPORT_DUMP } from '../cli/support-dump.ts';
 import { TAIL } from '../cli/tail.ts';
 import { WEIGHT } from '../cli/weight.ts';
 import { PROGRAM } from '../config/version.ts';
@@ -28,6 +30,7 @@ export const CHECK = command({
 
 /** In the order in which `--help` shows them. */
 export const COMMANDS: readonly Command[] = [
+  STATUS,
   LIST,
   TAIL,
   EXPLAIN,
@@ -36,6 +39,7 @@ export const COMMANDS: readonly Command[] = [
   UNDRAIN,
   WEIGHT,
   LOG_LEVEL,
+  SUPPORT_DUMP,
   SHOW_VERSION,
 ];
 

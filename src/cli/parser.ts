@@ -73,7 +73,7 @@ const COMPLETIONS = '--get-yargs-completions';
 /** A shell does not wait longer for names. */
 const COMPLETION_MS = 1_000;
 
-/** What yargs offers, and the names that the running proxy knows. `argv`: the option, the program, and what was typed. */
+/** What yargs offers, and names that the proxy knows. `argv`: the option, the program, and what was typed. */
 async function completed(
   output: string,
   argv: readonly string[],

@@ -43,3 +43,19 @@ export function withoutAddress(text: string, name: string): string {
   const forms = [name, name.replace(/[[\]]/g, '')].map((form) => form.replace(/[^\w:]/g, '\\$&'));
   return text.replace(new RegExp(` (?:${forms.join('|')})(?::\\d+)?(?!\\w|[.:]\\w)`), '');
 }
+
+/** Of PEM, tokens, passwords, and credentials in URLs; what is around them is left. */
+const SECRETS: readonly RegExp[] = [
+  /(?<=-----BEGIN [A-Z ]+-----)[\s\S]*?(?=-----END|$)/g,
+  /\beyJ[\w-]+(?:\.[\w-]+)*/g,
+  /(?<=:\/\/)[^/\s"'@]+(?=@)/g,
+  /(?<=(?:token|passw(?:or)?d|secret|api-?key|-data)["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;"'}]+)/gi,
+  /(?<=(?:token|passw(?:or)?d|secret|api-?key|bearer)\s+)[^\s,;"'}]+/gi,
+  /(?<=\bauthorization["']?\s*[:=]\s*["']?)[^"'\n]+/gi,
+  /\b[A-Za-z0-9+/]{60,}={0,2}/g,
+];
+
+/** For what leaves this machine. It removes too much rather than too little. */
+export function withoutSecrets(text: string): string {
+  return SECRETS.reduce((rest, secret) => rest.replace(secret, '[removed]'), text);
+}

@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { STATUS } from '../../src/cli/status.ts';
+import type { NodeView, ServiceView } from '../../src/model/view.ts';
+import { FAKE_NOW, FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { controlOf } from './control-of.ts';
+import { RecordingTerminal } from './recording-terminal.ts';
+import { runCommand } from './run-command.ts';
+
+async function status(node: Partial<NodeView> = {}, service: Partial<ServiceView> = {}, ...argv: readonly string[]) {
+  const view = new FakeView();
+  view.nodeChanges = node;
+  const [first, ...others] = [...view.services()];
+  view.services = function* () {
+    yield { ...(first as ServiceView), ...service };
+    yield* others;
+  };
+  const terminal = new RecordingTerminal();
+  const tools = { clock: new ManualClock(), connect: () => controlOf(view), onInterrupt: () => () => {} };
+  const code = await runCommand(STATUS, argv, terminal, tools);
+  return { code, printed: terminal.printed };
+}
+
+test('status is one line, and 0 while all is well', async () => {
+  assert.deepEqual(await status(), {
+    code: 0,
+    printed: '3 Service ports: 1 empty, 2 ok; rules of IPv4 synced 4s ago; API server connected\n',
+  });
+});
+
+test('status is 1 when a Service is down, rules fail, the API server is away, or the proxy is unhealthy', async () => {
+  const down = await status({}, { state: 'down' });
+  assert.deepEqual([down.code, down.printed.split(';')[0]], [1, '3 Service ports: 1 down, 1 empty, 1 ok']);
+  const failed = { at: FAKE_NOW, durationMs: 1, err: 'no\nroom' };
+  const family = { family: 'IPv4', servicePorts: 3, pending: 2, lastSync: failed } as const;
+  const rules = await status({ families: [family] });
+  assert.deepEqual(rules.code, 1);
+  assert.match(rules.printed, /; rules of IPv4 never synced, now failing: no\\u000aroom, 2 Services waiting; API/);
+  const away = await status({ api: { connected: false, staleForMs: 61_000 } });
+  assert.deepEqual([away.code, away.printed.includes('; API server lost for 1m1s\n')], [1, true]);
+  assert.match((await status({ healthy: false })).printed, /^unhealthy; 3 Service ports/);
+  assert.equal((await status({ healthy: false })).code, 1);
+});
+
+test('status of a proxy that serves files has no API server, and JSON is for machines', async () => {
+  const node = { api: undefined } as unknown as NodeView;
+  assert.match((await status(node)).printed, /; Services from files\n$/);
+  const { code, printed } = await status({}, { state: 'degraded' }, '-o', 'json');
+  const document = JSON.parse(printed);
+  assert.deepEqual([code, document.ok, document.healthy], [0, true, true]);
+  assert.deepEqual(document.servicePorts, { ok: 1, degraded: 1, down: 0, empty: 1, pending: 0 });
+});

@@ -68,10 +68,10 @@ export class ServiceProxy {
 
   /** Rejects with a sentence when the source cannot start. */
   async start(): Promise<void> {
-    const { config, line, signal } = this.#context;
+    const { config, line, log, signal } = this.#context;
     const { nodeWatch, controlPlane, source } = this.#parts;
     const progress = () => this.#progress();
-    showProgress({ line, format: config.log.format, env: process.env, clock, progress, signal });
+    showProgress({ line, format: config.log.format, env: process.env, log, clock, progress, signal });
     nodeWatch.start();
     controlPlane.start();
     await source.start({ apply: (events) => this.#apply(events), synced: () => controlPlane.synced() });

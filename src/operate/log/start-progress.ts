@@ -1,4 +1,5 @@
 import type { Clock } from '../../util/clock.ts';
+import type { Log } from '../../util/log.ts';
 import { printable } from '../../util/text.ts';
 import type { StatusLine } from './output.ts';
 
@@ -26,21 +27,24 @@ interface ShownStart {
   /** `--log-format`: nothing is drawn between JSON lines. */
   readonly format: 'auto' | 'text' | 'json';
   readonly env: NodeJS.ProcessEnv;
+  /** Gets the last line where nothing is drawn. */
+  readonly log: Pick<Log, 'info'>;
   readonly clock: Clock;
   readonly progress: () => StartProgress;
   /** Ends the progress early. */
   readonly signal: AbortSignal;
 }
 
-/** Draws the progress of the start on the terminal, if there is one, and leaves a line that says how long it took. */
-export function showProgress({ line, format, env, clock, progress, signal }: ShownStart): void {
-  if (!line.isTTY || format === 'json' || env['TERM'] === 'dumb') return;
+/** Leaves a line that says how long the start took. Where there is a terminal, it also shows the progress there. */
+export function showProgress({ line, format, env, log, clock, progress, signal }: ShownStart): void {
+  const isDrawn = line.isTTY && format !== 'json' && env['TERM'] !== 'dumb';
   const startedAt = clock.now();
   const draw = (): void => {
     if (signal.aborted) return;
     const elapsedMs = clock.now() - startedAt;
     const now = progress();
     const text = progressText(now, elapsedMs);
+    if (now.isReady && !isDrawn) return log.info(text);
     if (now.isReady) {
       try {
         line.write(`${text}\n`);
@@ -49,10 +53,10 @@ export function showProgress({ line, format, env, clock, progress, signal }: Sho
       }
       return;
     }
-    if (elapsedMs >= FIRST_MS) line.show(text);
+    if (isDrawn && elapsedMs >= FIRST_MS) line.show(text);
     clock.after(REDRAW_MS, draw);
   };
-  signal.addEventListener('abort', () => line.clear());
+  if (isDrawn) signal.addEventListener('abort', () => line.clear());
   draw();
 }
 

@@ -56,6 +56,7 @@ function start({ isTTY = true, isGone = false, format = 'auto' as 'auto' | 'text
   const clock = new ManualClock();
   const shown: string[] = [];
   const written: string[] = [];
+  const logged: string[] = [];
   const state = { ...START };
   const stopped = new AbortController();
   const line = {
@@ -67,13 +68,14 @@ function start({ isTTY = true, isGone = false, format = 'auto' as 'auto' | 'text
       written.push(text);
     },
   };
-  showProgress({ line, format, env: { TERM }, clock, progress: () => state, signal: stopped.signal });
-  return { clock, shown, written, state, stopped };
+  const log = { info: (message: string) => void logged.push(message) };
+  showProgress({ line, format, env: { TERM }, log, clock, progress: () => state, signal: stopped.signal });
+  return { clock, shown, written, logged, state, stopped };
 }
 
 describe('progress of the start', () => {
   test('is shown until the end, and leaves one line', () => {
-    const { clock, shown, written, state } = start();
+    const { clock, shown, written, logged, state } = start();
     clock.advance(1_000);
     assert.equal(shown.at(-1), 'Waiting for the API server 192.0.2.1:6443 (1 s)');
     Object.assign(state, { api: ANSWERED, pendingServices: 2 });
@@ -82,6 +84,7 @@ describe('progress of the start', () => {
     Object.assign(state, { isReady: true, wantedPorts: 4 });
     clock.advance(100);
     assert.deepEqual(written, ['Ready: 4 Service ports in 1.2 s\n']);
+    assert.deepEqual(logged, []);
     assert.equal(clock.pendingTimers, 0);
   });
 
@@ -117,11 +120,13 @@ describe('progress of the start', () => {
     ['between JSON lines', { format: 'json' as const }],
     ['on a terminal that cannot erase a line', { TERM: 'dumb' }],
   ] as const) {
-    test(`nothing is shown ${where}`, () => {
-      const { clock, shown, written, state } = start(options);
+    test(`is a line of the log at its end ${where}`, () => {
+      const { clock, shown, written, logged, state } = start(options);
       clock.advance(1_000);
-      state.isReady = true;
+      assert.deepEqual(logged, []);
+      Object.assign(state, { isReady: true, wantedPorts: 1 });
       clock.advance(1_000);
+      assert.deepEqual(logged, ['Ready: 1 Service port in 1.1 s']);
       assert.deepEqual([...shown, ...written], []);
       assert.equal(clock.pendingTimers, 0);
     });

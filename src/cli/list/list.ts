@@ -1,5 +1,6 @@
 import { UsageError } from '../../config/usage-error.ts';
 import type { ServiceView } from '../../model/view.ts';
+import type { Control } from '../../operate/control/protocol.ts';
 import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
 import { sleep } from '../../util/wait.ts';
@@ -7,7 +8,7 @@ import { command, type Terminal } from '../command.ts';
 import { capitalized } from '../format.ts';
 import { noMatch } from '../near.ts';
 import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
-import { isNarrowed, isSelected, selectionOf } from './selection.ts';
+import { isNarrowed, isSelected, type Selection, selectionOf } from './selection.ts';
 import { jsonPrinter, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
 
@@ -71,8 +72,7 @@ export const LIST = command({
     const { output } = given;
     const control = tools.connect(given['control-socket']);
     const [isExact, isWide] = [given.exact === true, output === 'wide'];
-    const isWanted = (service: ServiceView) =>
-      isSelected(selection, service) && !(given.problems === true && service.state === 'ok');
+    const isWanted = wanted(selection, given.problems);
     if (given.watch) {
       if (output === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
       return await watchServices(
@@ -88,37 +88,70 @@ export const LIST = command({
       output === 'json'
         ? jsonPrinter(node, listed)
         : tablePrinter(node, listed, { layout, isExact, isWide, now: node.now });
-    const paced = pace(terminal, tools.clock);
-    let rows = 0;
-    let head = printer.head;
-    const print = async (text: string, count: number) => {
-      // Nothing stands above the answer that nothing is there.
-      terminal.out(count > 0 ? head + text : text);
-      if (count > 0) head = '';
-      // A piece of idle Services may be empty.
-      if (text !== '') await paced();
-      rows += count;
-    };
+    const listing = new Listing(printer.head, terminal, tools.clock);
     if (listed === 'connections') {
       for await (const piece of control.ask('connections', selection.filter)) {
         const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
-        await print(printer.connections(chosen), chosen.length);
+        await listing.print(printer.connections(chosen), chosen.length);
       }
     } else {
       const summary = layout === 'rate' && output !== 'json';
       for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
         const chosen = piece.filter(isWanted);
-        await print(printer.services(chosen), chosen.length);
+        await listing.print(printer.services(chosen), chosen.length);
       }
     }
-    const isMissing = rows === 0 && listed === 'services' && !given.problems && isNarrowed(selection);
-    if (!isMissing || output === 'json') terminal.out(head + printer.foot);
+    const isMissing = listing.rows === 0 && isExpected(selection, given);
+    // Nothing stands above the answer that nothing is there, but a document is whole.
+    if (!isMissing || output === 'json') listing.end(printer.foot);
     warnOfCaveats(node, terminal);
-    if (!isMissing) return 0;
-    terminal.err(`${capitalized(await noMatch(selection, control))}\n`);
-    return 1;
+    return isMissing ? await sayMissing(selection, control, terminal) : 0;
   },
 });
+
+function wanted(selection: Selection, problems = false): (service: ServiceView) => boolean {
+  return (service) => isSelected(selection, service) && !(problems && service.state === 'ok');
+}
+
+/** That nothing is listed is an answer for connections and problems. */
+function isExpected(
+  selection: Selection,
+  { connection, problems }: { readonly connection?: boolean | undefined; readonly problems?: boolean | undefined },
+): boolean {
+  return connection !== true && problems !== true && isNarrowed(selection);
+}
+
+async function sayMissing(selection: Selection, control: Control, { err }: Pick<Terminal, 'err'>): Promise<number> {
+  err(`${capitalized(await noMatch(selection, control))}\n`);
+  return 1;
+}
+
+/** What is printed piece by piece, under a head that comes with the first. */
+class Listing {
+  rows = 0;
+  #head: string;
+  readonly #terminal: Terminal;
+  readonly #paced: () => Promise<void>;
+
+  constructor(head: string, terminal: Terminal, clock: Clock) {
+    this.#head = head;
+    this.#terminal = terminal;
+    this.#paced = pace(terminal, clock);
+  }
+
+  async print(text: string, count: number): Promise<void> {
+    this.rows += count;
+    // A piece of idle Services may be empty.
+    if (text === '') return;
+    this.#terminal.out(this.#head + text);
+    this.#head = '';
+    await this.#paced();
+  }
+
+  end(foot: string): void {
+    this.#terminal.out(this.#head + foot);
+  }
+}
 
 /** For the whole list. Well below the time that the proxy waits for its reader. */
 export const PATIENCE_MS = READ_TIMEOUT_MS / 3;

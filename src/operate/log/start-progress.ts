@@ -44,10 +44,10 @@ export function showProgress({ line, format, env, log, clock, progress, signal }
     const elapsedMs = clock.now() - startedAt;
     const now = progress();
     const text = progressText(now, elapsedMs);
-    if (now.isReady && !isDrawn) return log.info(text);
     if (now.isReady) {
       try {
-        line.write(`${text}\n`);
+        if (isDrawn) line.write(`${text}\n`);
+        else log.info(text);
       } catch {
         // The terminal is gone.
       }

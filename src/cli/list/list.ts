@@ -1,5 +1,5 @@
 import { UsageError } from '../../config/usage-error.ts';
-import type { ServiceView } from '../../model/view.ts';
+import type { ServiceFilter, ServiceView } from '../../model/view.ts';
 import type { Control } from '../../operate/control/protocol.ts';
 import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -9,7 +9,7 @@ import { capitalized } from '../format.ts';
 import { noMatch } from '../near.ts';
 import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
 import { isNarrowed, isSelected, type Selection, selectionOf } from './selection.ts';
-import { jsonPrinter, tablePrinter } from './table.ts';
+import { jsonPrinter, type Printer, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
 
 export const LIST = command({
@@ -89,18 +89,12 @@ export const LIST = command({
         ? jsonPrinter(node, listed)
         : tablePrinter(node, listed, { layout, isExact, isWide, now: node.now });
     const listing = new Listing(printer.head, terminal, tools.clock);
-    if (listed === 'connections') {
-      for await (const piece of control.ask('connections', selection.filter)) {
-        const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
-        await listing.print(printer.connections(chosen), chosen.length);
-      }
-    } else {
-      const summary = layout === 'rate' && output !== 'json';
-      for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
-        const chosen = piece.filter(isWanted);
-        await listing.print(printer.services(chosen), chosen.length);
-      }
-    }
+    const summary = layout === 'rate' && output !== 'json';
+    const rows =
+      listed === 'connections'
+        ? connectionRows(control, selection, printer)
+        : serviceRows(control, { ...selection.filter, ...(summary && { summary }) }, isWanted, printer);
+    for await (const { text, count } of rows) await listing.print(text, count);
     const isMissing = listing.rows === 0 && isExpected(selection, given);
     // Nothing stands above the answer that nothing is there, but a document is whole.
     if (!isMissing || output === 'json') listing.end(printer.foot);
@@ -108,6 +102,30 @@ export const LIST = command({
     return isMissing ? await sayMissing(selection, control, terminal) : 0;
   },
 });
+
+interface Rows {
+  readonly text: string;
+  readonly count: number;
+}
+
+async function* connectionRows(control: Control, selection: Selection, printer: Printer): AsyncGenerator<Rows> {
+  for await (const piece of control.ask('connections', selection.filter)) {
+    const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
+    yield { text: printer.connections(chosen), count: chosen.length };
+  }
+}
+
+async function* serviceRows(
+  control: Control,
+  filter: ServiceFilter,
+  isWanted: (service: ServiceView) => boolean,
+  printer: Printer,
+): AsyncGenerator<Rows> {
+  for await (const piece of control.ask('services', filter)) {
+    const chosen = piece.filter(isWanted);
+    yield { text: printer.services(chosen), count: chosen.length };
+  }
+}
 
 function wanted(selection: Selection, problems = false): (service: ServiceView) => boolean {
   return (service) => isSelected(selection, service) && !(problems && service.state === 'ok');

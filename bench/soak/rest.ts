@@ -1,5 +1,5 @@
 import { readdirSync } from 'node:fs';
-import { RETIRED_CHAIN } from '../../src/rules/chains.ts';
+import { RETIRED_CHAIN } from '../../src/capture/iptables/chains.ts';
 import { type Environment, listeningPorts, metric } from '../../test/netns/harness.ts';
 import { waitFor } from '../../test/netns/wait.ts';
 import { residentKiB } from '../../test/support/processes.ts';

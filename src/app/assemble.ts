@@ -7,7 +7,6 @@ import { allLocalAddresses, localAddresses } from '../kernel/addresses.ts';
 import { obstacleFinder, routedApartFinder } from '../kernel/client-addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
-import { createIptables } from '../kernel/iptables/iptables.ts';
 import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
@@ -18,11 +17,11 @@ import { ConnectionLogFile } from '../operate/connection-log/file.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import { DialErrors } from '../operate/log/dial-errors.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
-import { natProbeText } from '../rules/plan.ts';
 import { ControlPlane } from '../sync/control-plane.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { openCapture } from './capture.ts';
 import { ClientWatch } from './clients.ts';
 import type { ConfigurationWatch } from './configuration-watch.ts';
 import { openDataPlane } from './data-plane.ts';
@@ -58,12 +57,12 @@ export async function assemble({ config, log, startedAt, signal, configuration }
 
   const { exec } = new ExecHelper({ clock, log });
   const openRules = async () => {
-    const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
+    const capture = await openCapture(config, { exec, log });
     const address = (family: IpFamily) => node.address(family);
-    const probe = (family: IpFamily) => iptables.restore(family, natProbeText(family));
+    const probe = (family: IpFamily) => capture.method.probe(family);
     const served = new ServedFamilies({ families, address, probe, clock, log });
     await served.begin();
-    return { iptables, served };
+    return { capture, served };
   };
   const dialErrors = new DialErrors(clock);
   const pipelines: Pipeline[] = [];
@@ -72,8 +71,8 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     const uid = pipelines.map(({ tracker }) => tracker.uidOf(part.name)).find((each) => each !== undefined);
     source?.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
   });
-  // Side by side: worker threads start while iptables is probed.
-  const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
+  // Side by side: worker threads start while the kernel is probed.
+  const [data, { capture, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
   dialErrors.readFrom(dataPlane);
@@ -89,6 +88,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     version: VERSION,
     health,
     families: served.active,
+    tables: capture.method.tables,
     log,
     apiStatus,
     configInForce: () => configuration?.isInForce ?? true,
@@ -103,7 +103,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   const proxyHealthy = () => health.report().healthy;
   const healthCheckNodePorts = new HealthCheckNodePorts({ proxyHealthy, clock, log });
   const sockets = new ListeningSockets(clock);
-  const around = { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
+  const around = { config, served, node, source, sockets, pipelines, dataPlane, isMarking, capture, conntrack, log };
   for (const binding of bindings) {
     const { family } = binding;
     const familyMetrics = metrics.of(family);
@@ -151,7 +151,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     startedAt,
     configuration,
     data,
-    iptables,
+    method: capture.method,
     controlPlane,
     health,
     source,

@@ -1,11 +1,13 @@
 import { availableParallelism } from 'node:os';
+import { IptablesMethod } from '../capture/iptables/method.ts';
+import type { CaptureMethod } from '../capture/method.ts';
 import { checkClientAddresses } from '../check/client-addresses.ts';
 import { checkCongestionControl } from '../check/congestion-control.ts';
 import { type Finding, FindingsLog, fail, ok, warn } from '../check/finding.ts';
 import { checkFirewall } from '../check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools } from '../check/iptables.ts';
 import { checkKernelSettings, checkLimits, checkPrivileges } from '../check/kernel.ts';
-import { checkKernelRules, offerInEmptyNamespace } from '../check/kernel-rules.ts';
+import { checkKernelRules, inEmptyNamespace } from '../check/kernel-rules.ts';
 import { thisMachine } from '../check/machine.ts';
 import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../check/ports.ts';
 import {
@@ -24,15 +26,13 @@ import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { UsageError } from '../config/usage-error.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
-import { localAddresses } from '../kernel/addresses.ts';
+import { localAddresses, machine as thisHost } from '../kernel/addresses.ts';
 import { obstacleFinder } from '../kernel/client-addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { createExec, type Exec } from '../kernel/iptables/exec.ts';
 import type { Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { FAMILIES, type IpFamily } from '../model/address.ts';
-import { IptablesError } from '../model/iptables.ts';
-import { natProbeText } from '../rules/plan.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { counted, messageOf } from '../util/text.ts';
@@ -119,7 +119,10 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
         return [...checked.findings, ...log.findings];
       },
     },
-    { name: 'kernel rules', run: () => (tools ? checkKernelRules(offerInEmptyNamespace(exec, tools), families) : []) },
+    {
+      name: 'kernel rules',
+      run: async () => (tools ? checkKernelRules(await methodOf(tools, inEmptyNamespace(exec)), families, clock) : []),
+    },
     { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
     {
       name: 'clients',
@@ -147,23 +150,24 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
   ];
 }
 
+async function methodOf(tools: Tools, exec: Exec): Promise<CaptureMethod> {
+  const log = new FindingsLog('');
+  const iptables = await createIptables({ flavour: tools, exec, log });
+  return new IptablesMethod({ iptables, isLocal: thisHost.isLocal, clock, log });
+}
+
 /** The families that a run would serve; both where that is not known. */
 async function servedFamilies(
-  { bindAddress, iptablesMode }: Config,
+  { bindAddress }: Config,
   node: ThisNode,
   exec: Exec,
   tools: Tools,
 ): Promise<{ readonly families: readonly IpFamily[]; readonly findings: readonly Finding[] }> {
   const quiet = new FindingsLog('');
-  const iptables = await createIptables({ flavour: iptablesMode, exec, log: quiet });
+  const method = await methodOf(tools, exec);
+  const apart = await methodOf(tools, inEmptyNamespace(exec));
   const address = (family: IpFamily) => node.address(family);
-  const offer = offerInEmptyNamespace(exec, tools);
-  const probe = async (family: IpFamily) => {
-    const result = await offer(family, natProbeText(family));
-    // "can't initialize ip6tables table `nat': Table does not exist" is the message of the legacy tools.
-    const isMissing = result.outcome === 'unknown' && result.err.includes('does not exist');
-    if (result.outcome === 'refused' || isMissing) throw new IptablesError('refused', result.err);
-  };
+  const probe = (family: IpFamily) => apart.probe(family);
   try {
     const wanted = familiesOf(bindAddress, localAddresses).map(({ family }) => family);
     const served = new ServedFamilies({ families: wanted, address, probe, clock, log: quiet });
@@ -174,7 +178,7 @@ async function servedFamilies(
     const findings = await checkFamilies({
       served: families.map((family) => ({ family, address: address(family) ?? bindAddress })),
       leftOut: other && (await served.whyNot(other)),
-      readRules: (family) => iptables.save(family, 'nat'),
+      readRules: (family) => method.installed(family),
     });
     return { families, findings };
   } catch (error) {

@@ -14,9 +14,8 @@ import {
   needsLink,
   parseCidr,
 } from '../model/address.ts';
+import type { NodeFacts, Origin } from '../model/capture.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
-import type { Origin } from '../rules/routes.ts';
-import type { NodeFacts } from '../rules/service-rules.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import { LastingFault } from '../util/lasting-fault.ts';

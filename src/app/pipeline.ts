@@ -1,28 +1,28 @@
+import { FamilyCapture } from '../capture/family-capture.ts';
+import { PortBook, type PortBookOptions } from '../capture/port-book.ts';
 import type { Config } from '../config/config.ts';
 import type { FamilyMetrics } from '../http/kube-proxy-metrics.ts';
 import { type ListeningSockets, localPorts } from '../kernel/local-ports.ts';
 import { DEFAULT_NODE_PORTS } from '../model/address.ts';
+import type { Capture } from '../model/capture.ts';
 import type { Conntrack } from '../model/conntrack.ts';
 import type { DataPlane } from '../model/data-plane.ts';
-import type { Iptables } from '../model/iptables.ts';
 import type { SyncHealth } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
-import { PortHistory } from '../rules/port-history.ts';
 import { ServiceTracker } from '../services/service-tracker.ts';
 import type { FamilyPipeline } from '../sync/control-plane.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
 import { Listeners } from '../sync/listeners.ts';
-import { PortAllocator, type PortAllocatorOptions } from '../sync/port-allocator.ts';
-import { RuleSync } from '../sync/rule-sync.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import type { OpenedCapture } from './capture.ts';
 import type { ThisNode } from './node.ts';
 import type { Source } from './source.ts';
 
 export interface Pipeline extends FamilyPipeline {
-  readonly rules: Pick<RuleSync, 'conflictsOf'>;
+  readonly capture: Capture;
   readonly metrics: FamilyMetrics;
 }
 
@@ -39,7 +39,7 @@ export interface Surroundings {
   readonly dataPlane: DataPlane;
   /** See `CaptureFacts`. */
   readonly isMarking: boolean;
-  readonly iptables: Iptables;
+  readonly capture: OpenedCapture;
   readonly conntrack: Conntrack;
   readonly log: Log;
 }
@@ -53,7 +53,7 @@ export interface Reports {
 
 export function createPipeline(binding: FamilyBinding, around: Surroundings, reports: Reports): Pipeline {
   const { family } = binding;
-  const { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
+  const { config, served, node, source, sockets, pipelines, dataPlane, isMarking, conntrack, log } = around;
   const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
   const httpPorts = httpPortsOf(config);
@@ -67,31 +67,29 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
         : sockets.isListening(address, port, protocol)) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
     nodePortAddresses: () => node.nodePortAddresses([family]),
-    holds: (name, to, protocol) => rules.holds(name, to, protocol),
+    holds: (name, to, protocol) => capture.holds(name, to, protocol),
     podCidrs: config.clusterCidrs,
     apiServers: () => source.servers?.() ?? [],
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
-  const history = new PortHistory();
-  const ports = new PortAllocator({
+  const ports = new PortBook({
     ...localPortsFor(config),
-    history,
     clock,
     random: Math.random,
     isNeeded: (port, protocol) => httpPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
   const flows = new FlowSync({ family, conntrack, clock, log, metrics });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, flows, clientAddresses, scheduler });
-  const rules = new RuleSync({
+  const capture: Capture = new FamilyCapture({
+    ...around.capture,
     clock,
-    iptables,
     log,
     metrics,
     family,
-    history,
+    ports,
     node: () => node.facts(binding),
-    ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),
+    connectionMark: isMarking ? config.dataPlane.connectionMark : undefined,
   });
   const controller = new Controller({
     clock,
@@ -99,17 +97,17 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     tracker,
     listeners,
     ports,
-    rules,
+    capture,
     flows,
     ...reports,
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  return { ...binding, tracker, listeners, controller, rules, metrics };
+  return { ...binding, tracker, listeners, controller, capture, metrics };
 }
 
 /** A range that an administrator chose is for the proxy, with NodePorts and reserved ports in it. */
-function localPortsFor({ proxyPortRange }: Config): Pick<PortAllocatorOptions, 'range' | 'reserved' | 'leftForLast'> {
+function localPortsFor({ proxyPortRange }: Config): Pick<PortBookOptions, 'range' | 'reserved' | 'leftForLast'> {
   if (proxyPortRange !== undefined) return { range: proxyPortRange, reserved: new Set() };
   const { range, reserved } = localPorts();
   return { range, reserved, leftForLast: DEFAULT_NODE_PORTS };

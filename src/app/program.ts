@@ -1,9 +1,10 @@
 import { writeFileSync } from 'node:fs';
+import { IptablesMethod } from '../capture/iptables/method.ts';
 import type { CommandLine, LogConfig } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { PROGRAM } from '../config/version.ts';
-import { allLocalAddresses } from '../kernel/addresses.ts';
+import { allLocalAddresses, machine } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { applyMachineSettings } from '../kernel/host-settings.ts';
@@ -57,8 +58,10 @@ async function cleanup({ iptablesMode: mode, connectionMark, log: logConfig }: C
   const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
   if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
   const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
+  const { isLocal } = machine;
+  const methods = tools.map((iptables) => new IptablesMethod({ iptables, isLocal, clock, log }));
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
-  const failures = await cleanUp({ flavours: tools, conntrack, connectionMark, clock, log });
+  const failures = await cleanUp({ methods, conntrack, connectionMark, log });
   await log.flush();
   return failures === 0 ? 0 : 1;
 }

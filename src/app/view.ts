@@ -1,3 +1,4 @@
+import type { CaptureMethod } from '../capture/method.ts';
 import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
@@ -5,7 +6,6 @@ import { machine } from '../kernel/addresses.ts';
 import { descriptorLimit } from '../kernel/descriptor-limit.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { endpointName } from '../model/endpoint.ts';
-import type { Iptables } from '../model/iptables.ts';
 import type { SchedulerName } from '../model/scheduler.ts';
 import type { NodeView, View } from '../model/view.ts';
 import type { DialErrors } from '../operate/log/dial-errors.ts';
@@ -28,7 +28,7 @@ export interface ViewParts {
   readonly startedAt: () => number;
   readonly configuration: Context['configuration'];
   readonly data: OpenedDataPlane;
-  readonly iptables: Iptables;
+  readonly method: CaptureMethod;
   readonly controlPlane: ControlPlane<Pipeline>;
   readonly health: Health;
   readonly source: Source;
@@ -56,16 +56,16 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     },
     log: parts.log,
   });
-  const { data, iptables, controlPlane, weights, scheduler, clientAddresses, dialErrors, log } = parts;
+  const { data, controlPlane, weights, scheduler, clientAddresses, dialErrors, log } = parts;
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
-      controlPlane.active.map(({ family, listeners, tracker, rules }) => ({
+      controlPlane.active.map(({ family, listeners, tracker, capture }) => ({
         family,
         names: () => listeners.names(),
         carried: (name) => listeners.carried(name),
         whyEmpty: (name) => tracker.noEndpoints(name, 'own', { isBrief: true })?.message,
-        conflictsOf: (name) => rules.conflictsOf(name),
+        conflictsOf: (name) => capture.conflictsOf(name),
         refusedOf: (name) => tracker.refusedOf(name),
       })),
     dataPlane,
@@ -76,7 +76,6 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     scheduler,
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
     explain: createExplain({
-      iptables,
       dataPlane,
       machine,
       clock,
@@ -89,7 +88,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
 }
 
 function nodeView(
-  { nodeName, startedAt, configuration, data, iptables, controlPlane, health, source, log, weights }: ViewParts,
+  { nodeName, startedAt, configuration, data, method, controlPlane, health, source, log, weights }: ViewParts,
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
   const api = source.status?.();
@@ -103,7 +102,7 @@ function nodeView(
     now: clock.wallNow(),
     engine: data.engine,
     ...(data.workers !== undefined && { workers: data.workers }),
-    iptables: iptables.flavour,
+    ...(method.flavour !== undefined && { iptables: method.flavour }),
     healthy: health.report().healthy,
     families: controlPlane.active.map(({ family, tracker, listeners, metrics }) => {
       const lastSync = metrics.lastSync();

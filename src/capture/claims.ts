@@ -1,7 +1,16 @@
-import type { Address } from '../model/address.ts';
-import type { Origin, ServedSet } from '../model/capture.ts';
+import { type Address, familyOf } from '../model/address.ts';
+import type { NodeFacts, Origin, Portal, ServedSet } from '../model/capture.ts';
+import { endpointName } from '../model/endpoint.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { DESTINATION_KINDS, type EndpointSetName, type ProxiedProtocol } from '../model/service-port.ts';
+import {
+  DESTINATION_KINDS,
+  type Destination,
+  destinations,
+  type EndpointSetName,
+  type ProxiedProtocol,
+} from '../model/service-port.ts';
+import { localPortsOf } from './portal.ts';
+import { routesTo } from './routes.ts';
 
 /** What becomes of a packet: a listener gets it, or nobody does (`verdictOf`). */
 export type Target =
@@ -72,3 +81,37 @@ export interface LocalPortClaim extends Ranked, ServedSet {
 
 /** What a Service port wants of the kernel and only one may have. Immutable. */
 export type Claim = AddressClaim | NodePortClaim | HealthCheckClaim | LocalPortClaim;
+
+/** The {@link Claim.what} of a destination. */
+export function claimName({ address, port }: Pick<Destination, 'address' | 'port'>, protocol: ProxiedProtocol): string {
+  // Joined, as a text from a template keeps its parts, and there are thousands.
+  return [address === undefined ? `NodePort ${port}` : endpointName({ address, port }), protocol].join('/');
+}
+
+/** Everything that a Service port wants on this node, within one family: the policy, whatever the method. */
+export function claimsOf(portal: Portal, node: NodeFacts): readonly Claim[] {
+  const { servicePort } = portal;
+  const { name: owner, protocol, healthCheckNodePort, namedEndpoints = [], closedEndpoints = [] } = servicePort;
+  const claims: Claim[] = [];
+  for (const destination of destinations(servicePort)) {
+    const { kind, address, port } = destination;
+    if (address !== undefined && familyOf(address) !== node.family) continue;
+    const [index, what] = [claims.length, claimName(destination, protocol)];
+    const routes = routesTo(destination, portal, node);
+    if (kind !== 'NodePort' && address !== undefined) {
+      claims.push({ kind, owner, index, what, address, protocol, port, routes });
+    } else if (kind === 'NodePort') {
+      const letIn = namedEndpoints.filter((each) => !closedEndpoints.includes(each));
+      claims.push({ kind, owner, index, what, protocol, port, routes, spared: namedEndpoints, letIn });
+    }
+  }
+  if (healthCheckNodePort !== undefined) {
+    const what = `health check node port ${healthCheckNodePort}`;
+    claims.push({ kind: 'health check', owner, index: claims.length, what, port: healthCheckNodePort });
+  }
+  for (const { port, set } of localPortsOf(portal)) {
+    const what = ['local port ', port, '/', protocol].join('');
+    claims.push({ kind: 'local port', owner, index: claims.length, what, name: owner, protocol, port, set });
+  }
+  return claims;
+}

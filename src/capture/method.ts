@@ -55,6 +55,8 @@ export interface CaptureMethod {
   readonly name: CaptureMethodName;
   /** For people: "iptables nft", "nft". */
   readonly description: string;
+  /** Of iptables. */
+  readonly flavour?: 'nft' | 'legacy';
   /** The values of the metrics' label `table`. */
   readonly tables: readonly string[];
   /** Rejects with a `CaptureError` where the kernel cannot capture packets of the family. Changes nothing. */

@@ -1,8 +1,8 @@
+import { isOurs } from '../capture/iptables/chains.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
 import { findTools, programName, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
-import { isOurs } from '../rules/chains.ts';
 import { type Finding, FindingsLog, ok, warn } from './finding.ts';
 import { nft } from './iptables.ts';
 

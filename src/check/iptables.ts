@@ -1,4 +1,7 @@
 import { dirname } from 'node:path';
+import { isKubeProxys, isOurs } from '../capture/iptables/chains.ts';
+import { parseDump } from '../capture/iptables/dump.ts';
+import type { Table } from '../capture/iptables/iptables.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
 import {
   detectTools,
@@ -10,9 +13,7 @@ import {
 } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { type Address, FAMILIES, type IpFamily } from '../model/address.ts';
-import { IptablesError, type Table } from '../model/iptables.ts';
-import { isKubeProxys, isOurs } from '../rules/chains.ts';
-import { parseDump } from '../rules/dump.ts';
+import { CaptureError } from '../model/capture.ts';
 import { counted, messageOf } from '../util/text.ts';
 import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import type { Machine } from './machine.ts';
@@ -65,7 +66,7 @@ export interface FamilyFacts {
   readonly served: readonly { readonly family: IpFamily; readonly address: Address }[];
   /** Why the other family is not served although the node has an address of it. */
   readonly leftOut: string | undefined;
-  /** Reads rules of a family. Rejects with an {@link IptablesError}. */
+  /** Reads rules of a family. Rejects with a {@link CaptureError}. */
   readonly readRules: (family: IpFamily) => Promise<unknown>;
 }
 
@@ -76,8 +77,7 @@ export async function checkFamilies({ served, leftOut, readRules }: FamilyFacts)
   try {
     await readRules(primary.family);
   } catch (error) {
-    const mayPass = error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout');
-    if (!mayPass) return [withoutRules(primary.family, messageOf(error))];
+    if (!(error instanceof CaptureError && error.mayPass)) return [withoutRules(primary.family, messageOf(error))];
   }
   const found = served.map(({ family, address }) => `${family} (node address ${address})`).join(' and ');
   if (leftOut === undefined) return [ok(`Services are served over ${found}`)];

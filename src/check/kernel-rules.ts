@@ -1,130 +1,119 @@
+import { FamilyCapture } from '../capture/family-capture.ts';
+import type { CaptureMethod } from '../capture/method.ts';
+import { PortBook } from '../capture/port-book.ts';
 import type { Exec, ExecResult } from '../kernel/iptables/exec.ts';
-import { programName, type Tools } from '../kernel/iptables/flavour.ts';
-import { failureOf } from '../kernel/iptables/iptables.ts';
 import { type Address, addressBlock, type IpFamily, parseAddress } from '../model/address.ts';
-import type { Table } from '../model/iptables.ts';
+import { CaptureError, type NodeFacts, type Portal, type Problem } from '../model/capture.ts';
 import type { ServicePort } from '../model/service-port.ts';
-import { chainsOf, fixedChains } from '../rules/chain-layout.ts';
-import { JUMPS } from '../rules/chains.ts';
-import { findRefused } from '../rules/find-refused.ts';
-import { planTable, probeText, textOf } from '../rules/plan.ts';
-import type { Rule } from '../rules/rule.ts';
-import { RuleSet, treesOf } from '../rules/rule-set.ts';
-import { type Finding, fail, ok, warn } from './finding.ts';
-
-/** The kernel's answer to restore text. `unknown`: no way to ask it leaves this machine's rules alone. */
-export type Offer =
-  | { readonly outcome: 'accepted' }
-  | { readonly outcome: 'refused' | 'unknown'; readonly err: string };
-
-type OfferRules = (family: IpFamily, text: string) => Promise<Offer>;
+import type { Clock } from '../util/clock.ts';
+import { messageOf } from '../util/text.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 
 /** Tried in order. The second way works without administrator rights. */
 const WAYS = [['--net'], ['--user', '--map-root-user', '--net']] as const;
 
 /**
- * Offers rules to the kernel in an empty network namespace, which ends at once. No rule of this machine is touched; the
- * kernel may load modules, as for a run.
+ * Runs each program in an empty network namespace of its own, which ends at once. Nothing of this machine is touched;
+ * the kernel may load modules, as for a run. Rejects with a {@link CaptureError} where there can be no such namespace.
  */
-export function offerInEmptyNamespace(exec: Exec, { infix }: Tools): OfferRules {
-  return async (family, text) => {
-    const program = programName(family, infix, 'restore');
-    let err = '';
+export function inEmptyNamespace(exec: Exec): Exec {
+  return async ({ program, args, ...request }) => {
+    let why = '';
     for (const way of WAYS) {
-      const result = await exec({ program: 'unshare', args: [...way, program, '-w', '5', '--noflush'], input: text });
+      const result = await exec({ ...request, program: 'unshare', args: [...way, program, ...args] });
       const notRun = whyNotRun(result);
-      if (notRun === undefined) {
-        const failure = failureOf(program, result);
-        if (failure === undefined) return { outcome: 'accepted' };
-        // A lock, a deadline or missing rights say nothing about the kernel.
-        return { outcome: failure.code === 'refused' ? 'refused' : 'unknown', err: failure.message };
-      }
-      err = notRun;
+      if (notRun === undefined) return result;
+      why = notRun;
     }
-    return { outcome: 'unknown', err };
+    throw new CaptureError(why, { mayPass: true });
   };
 }
 
-/** `undefined` when iptables itself was run. */
+/** `undefined` when the program itself was run. */
 function whyNotRun(result: ExecResult): string | undefined {
-  if (result.outcome === 'exited') return result.stderr.startsWith('unshare: ') ? result.stderr.trim() : undefined;
-  return result.outcome === 'missing' ? 'there is no program unshare' : failureOf('unshare', result)?.message;
+  if (result.outcome === 'missing') return 'there is no program unshare';
+  return result.outcome === 'exited' && result.stderr.startsWith('unshare: ') ? result.stderr.trim() : undefined;
 }
 
-/** Parts of rules that have no module of their own. */
-const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP', 'RETURN'];
-
-/** Whether the kernel has every match and target of the rules of Services. */
-export async function checkKernelRules(offer: OfferRules, families: readonly IpFamily[]): Promise<readonly Finding[]> {
+/** Whether the kernel accepts everything that a method may write for a Service. `method`: in an empty namespace. */
+export async function checkKernelRules(
+  method: CaptureMethod,
+  families: readonly IpFamily[],
+  clock: Clock,
+): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   for (const family of families) {
-    for (const table of ['filter', 'nat'] as const) {
-      const { text, rules } = sampleRules(family, table);
-      const whole = await offer(family, text);
-      if (whole.outcome === 'unknown') {
-        return [warn(`the kernel was not asked for its matches: ${whole.err}`, 'run this check as root on the host')];
+    const node = sampleNode(family);
+    const range = { first: 40_000, last: 40_001 };
+    const capture = new FamilyCapture({
+      method,
+      others: [],
+      ports: new PortBook({ range, reserved: new Set(), clock, random: () => 0 }),
+      node: () => node,
+      family,
+      connectionMark: 1,
+      metrics: NO_METRICS,
+      clock,
+      log: new FindingsLog(''),
+    });
+    try {
+      capture.apply({ upserted: samplePortals(family), removed: [] });
+      await capture.sync({ verify: true });
+      findings.push(...refusal(family, capture.problems()));
+    } catch (error) {
+      const err = messageOf(error);
+      if (error instanceof CaptureError && error.mayPass) {
+        return [warn(`the kernel was not asked for its matches: ${err}`, 'run this check as root on the host')];
       }
-      if (whole.outcome === 'accepted') continue;
-      const accepts = async (some: readonly Rule[]) =>
-        (await offer(family, probeText(table, some))).outcome === 'accepted';
-      findings.push(refusal(`${family} ${table}`, whole.err, await findRefused(rules, accepts)));
+      findings.push(fail(`the kernel refuses the tables for ${family}: ${err}`, 'load the modules of these tables'));
     }
   }
   return findings.length === 0 ? [ok(`the kernel accepts every kind of rule (${families.join(' and ')})`)] : findings;
 }
 
-function refusal(table: string, err: string, refused: readonly Rule[]): Finding {
-  const [first] = refused;
-  if (first === undefined)
-    return fail(`the kernel refuses the ${table} table: ${err}`, 'load the modules of that table');
-  const parts = refused.flatMap(({ spec }) =>
-    [...spec.matchAll(/(?:^| )-[mj] ([a-zA-Z]+)/g)].map(([, name = '']) => name),
+const NO_METRICS = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} };
+
+/** Parts of rules that have no module of their own. */
+const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP', 'RETURN'];
+
+function refusal(family: IpFamily, problems: readonly Problem[]): readonly Finding[] {
+  const rules = problems.map(({ fields }) => String(fields['rule']));
+  if (rules.length === 0) return [];
+  const parts = rules.flatMap((rule) =>
+    Array.from(rule.matchAll(/(?:^| )-[mj] ([a-zA-Z]+)/g), ([, name = '']) => name),
   );
   const modules = [...new Set(parts)].filter((name) => !BUILT_IN.includes(name)).map((name) => `xt_${name}`);
-  return fail(
-    `the kernel refuses ${refused.length} kinds of ${table} rules, such as "${first.spec}"`,
-    `load the modules: modprobe ${modules.join(' ')}`,
-  );
+  const found = `the kernel refuses ${rules.length} kinds of rules for ${family}, such as "${rules[0]}"`;
+  return [fail(found, `load the modules: modprobe ${modules.join(' ')}`)];
 }
 
-/** Rules of a Service with everything: cluster IP, external IP, NodePort, source ranges, TCP and UDP. */
-export function sampleRules(
-  family: IpFamily,
-  table: Table,
-): { readonly text: string; readonly rules: readonly Rule[] } {
-  const at = (last: number) => parseAddress(family === 'IPv4' ? `192.0.2.${last}` : `2001:db8::${last}`) as Address;
+function at(family: IpFamily, last: number): Address {
+  return parseAddress(family === 'IPv4' ? `192.0.2.${last}` : `2001:db8::${last}`) as Address;
+}
+
+function sampleNode(family: IpFamily): NodeFacts {
+  const bindAddress = parseAddress(family === 'IPv4' ? '0.0.0.0' : '::') as Address;
+  return { family, bindAddress, hostAddress: at(family, 1), nodePortCidrs: [], pods: [] };
+}
+
+/** Of a Service with everything: cluster IP, external IP, NodePort, source ranges, TCP and UDP. */
+function samplePortals(family: IpFamily): readonly Portal[] {
   const servicePort: ServicePort = {
     name: 'default/check',
     protocol: 'TCP',
     port: 80,
     nodePort: 30_000,
     healthCheckNodePort: 30_001,
-    clusterIPs: [at(2)],
-    externalIPs: [at(3)],
-    loadBalancerIPs: [at(4)],
-    loadBalancerSourceRanges: [addressBlock(at(6))],
+    clusterIPs: [at(family, 2)],
+    externalIPs: [at(family, 3)],
+    loadBalancerIPs: [at(family, 4)],
+    loadBalancerSourceRanges: [addressBlock(at(family, 6))],
     affinity: { type: 'None' },
-    endpoints: [{ address: at(5), port: 8_080 }],
+    endpoints: [{ address: at(family, 5), port: 8_080 }],
   };
-  const bindAddress = family === 'IPv4' ? '0.0.0.0' : '::';
-  const book = new RuleSet({ family, bindAddress, hostAddress: at(1), nodePortCidrs: [], pods: [] }, [
+  const { healthCheckNodePort, ...ofUdp } = servicePort;
+  return [
     { servicePort, localPort: 40_000 },
-    { servicePort: { ...servicePort, name: 'default/check:udp', protocol: 'UDP' }, localPort: 40_001 },
-  ]);
-  const chains = [
-    ...fixedChains(table, family),
-    ...chainsOf(treesOf(book.trees(), table), { family, connectionMark: 1 }),
+    { servicePort: { ...ofUdp, name: 'default/check:udp', protocol: 'UDP' }, localPort: 40_001 },
   ];
-  const wanted = chains.map(({ name, rules, jumps }) => ({
-    name,
-    specs: [...rules.map(({ spec }) => spec), ...jumps],
-  }));
-  // A rule that is offered alone has no chain to jump to.
-  const jumps = JUMPS.filter((jump) => jump.table === table).map(({ from, spec }): Rule => {
-    return { table, chain: from, spec: spec.replace(/-j \S+$/, '-j RETURN') };
-  });
-  return {
-    text: textOf(planTable(table, new Map(), wanted)?.lines ?? []),
-    rules: [...chains.flatMap(({ rules }) => rules), ...jumps],
-  };
 }

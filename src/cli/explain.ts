@@ -1,15 +1,7 @@
 import { UsageError } from '../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
-import type {
-  CandidateView,
-  Explanation,
-  ListenerView,
-  Question,
-  RuleView,
-  SeenAddress,
-  ServiceView,
-} from '../model/view.ts';
+import type { CandidateView, Explanation, ListenerView, Question, SeenAddress, ServiceView } from '../model/view.ts';
 import type { Control } from '../operate/control/protocol.ts';
 import { formatDuration } from '../util/duration.ts';
 import { printable } from '../util/text.ts';
@@ -131,7 +123,10 @@ function explanationText(
         ? []
         : [`A PROXY protocol header (${proxyProtocol}) tells it who the client is.`]),
     ],
-    part('Rules that match, in order', rules.map(ruleLine)),
+    part(
+      'Rules that match, in order',
+      rules.map(({ line }) => line),
+    ),
     part('Service', service === undefined ? [] : [serviceLine(service)]),
     part('Listener', listener === undefined ? [] : [listenerLine(listener)]),
     part(
@@ -141,11 +136,6 @@ function explanationText(
   ];
   const lines = parts.filter(({ length }) => length > 0).map((each) => each.map(printable).join('\n'));
   return `${lines.join('\n\n')}\n`;
-}
-
-/** Arguments of iptables, as `iptables-save` has them: to be copied, and found there. */
-function ruleLine({ table, chain, rule }: RuleView): string {
-  return `-t ${table} -A ${chain} ${rule}`;
 }
 
 function seenLine(seen: SeenAddress): string {

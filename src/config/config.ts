@@ -1,4 +1,5 @@
 import type { Address, Cidr, PortRange } from '../model/address.ts';
+import type { InterfaceMatch } from '../model/capture.ts';
 import type { ClientAddressPolicy } from '../model/client-address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
@@ -41,10 +42,10 @@ export interface KubernetesConfig {
   readonly contentType: string;
 }
 
-/** How packets of pods are recognized. `inInterface` is written as in a rule: `cbr0`, `cali+`. */
+/** How packets of pods are recognized. */
 export type DetectLocal =
   | { readonly by: 'ClusterCIDR' | 'NodeCIDR' }
-  | { readonly by: 'interface'; readonly inInterface: string };
+  | { readonly by: 'interface'; readonly inInterface: InterfaceMatch };
 
 /** What the proxy runs with: every value checked, every default filled in. */
 export interface Config {

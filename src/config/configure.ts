@@ -151,11 +151,9 @@ function toDetectLocal(values: SettingValues, said: Said): DetectLocal {
   const mode = values['detect-local-mode'];
   if (mode === '' || mode === 'ClusterCIDR') return { by: 'ClusterCIDR' };
   if (mode === 'NodeCIDR') return { by: 'NodeCIDR' };
-  const [name, end] =
-    mode === 'BridgeInterface'
-      ? (['pod-bridge-interface', ''] as const)
-      : (['pod-interface-name-prefix', '+'] as const);
-  if (values[name] !== '') return { by: 'interface', inInterface: values[name] + end };
+  const isPrefix = mode !== 'BridgeInterface';
+  const name = isPrefix ? 'pod-interface-name-prefix' : 'pod-bridge-interface';
+  if (values[name] !== '') return { by: 'interface', inInterface: { name: values[name], isPrefix } };
   const place = said.placeOf('detect-local-mode');
   throw new UsageError(`${place}${said.nameOf('detect-local-mode')} ${mode}: needs ${said.nameOf(name)}`);
 }

@@ -32,8 +32,6 @@ const PROGRAMMING_BUCKETS = [
   ...linearBuckets(120, 30, 7),
 ];
 
-/** Those that hold rules of this program while it runs. */
-const TABLES = ['nat', 'filter'];
 /** Of `internalTrafficPolicy: Local` and `externalTrafficPolicy: Local`. */
 const POLICIES = ['internal', 'external'] as const;
 type Policy = (typeof POLICIES)[number];
@@ -42,6 +40,8 @@ export interface KubeProxyMetricsOptions {
   readonly registry: Registry;
   /** The families that are served from the start. */
   readonly families: readonly IpFamily[];
+  /** Those that hold rules of this program while it runs. */
+  readonly tables: readonly string[];
   readonly health: Pick<Health, 'lastUpdated'>;
   /** Services with changes, their own or of their endpoints, that are not handed on yet. */
   readonly pendingServices: () => number;
@@ -56,8 +56,10 @@ export interface KubeProxyMetricsOptions {
 export class KubeProxyMetrics {
   readonly #clock: Clock;
   readonly #metrics: ReturnType<typeof register>;
+  readonly #tables: readonly string[];
 
-  constructor({ families, ...options }: KubeProxyMetricsOptions) {
+  constructor({ families, tables, ...options }: KubeProxyMetricsOptions) {
+    this.#tables = tables;
     this.#clock = options.clock;
     this.#metrics = register(options);
     for (const family of families) this.serve(family);
@@ -120,7 +122,7 @@ export class KubeProxyMetrics {
     const labels = { ip_family };
     for (const histogram of [...Object.values(sync), programming, conntrack.duration]) histogram.zero(labels);
     for (const counter of [...Object.values(restoreFailures), conntrack.deleted, partsLeftOut]) counter.inc(labels, 0);
-    for (const table of TABLES) for (const gauge of Object.values(rules)) gauge.set({ ...labels, table }, 0);
+    for (const table of this.#tables) for (const gauge of Object.values(rules)) gauge.set({ ...labels, table }, 0);
     for (const traffic_policy of POLICIES) noLocal.set({ ...labels, traffic_policy }, 0);
     lastQueued.set(labels, 0);
   }
@@ -158,7 +160,7 @@ const HELP = {
 } as const;
 
 /** Registers every metric; docs/metrics.md lists them in this order. */
-function register({ registry, health, pendingServices }: Omit<KubeProxyMetricsOptions, 'families'>) {
+function register({ registry, health, pendingServices }: Omit<KubeProxyMetricsOptions, 'families' | 'tables'>) {
   const served = new Set<IpFamily>();
   const metric = <L extends string>(name: keyof typeof HELP, ...labelNames: L[]) => {
     return { name: `kubeproxy_${name}`, help: HELP[name], labelNames, registers: [registry] };

@@ -1,5 +1,3 @@
-import type { Table } from './iptables.ts';
-
 export interface SyncMetrics {
   /** A change waits for a sync. */
   changesQueued(): void;
@@ -14,7 +12,7 @@ export interface SyncMetrics {
    * rules that the kernel refuses.
    */
   rulesInstalled(
-    table: Table,
+    table: string,
     rules: { readonly total: number; readonly written: number; readonly leftOut: number },
   ): void;
 }

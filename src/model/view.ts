@@ -1,7 +1,6 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint, SetWeight } from './endpoint.ts';
-import type { Table } from './iptables.ts';
 import type { SchedulerName } from './scheduler.ts';
 import type { ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
@@ -50,7 +49,8 @@ export interface NodeView {
   readonly engine: 'fast' | 'node';
   /** Threads of the fast engine. */
   readonly workers?: number;
-  readonly iptables: string;
+  /** The flavour of iptables, where that captures. */
+  readonly iptables?: string;
   readonly healthy: boolean;
   readonly families: readonly FamilyView[];
   /** The path of the file of `--config`, while it says something else than what this process serves with. */
@@ -254,10 +254,12 @@ export type SeenAddress =
   | { readonly address: 'node'; readonly reason: string };
 
 export interface RuleView {
-  readonly table: Table;
+  readonly table: string;
   readonly chain: string;
-  /** As iptables prints it, without the `-A CHAIN`. */
+  /** As the tool prints it, without its table and chain. */
   readonly rule: string;
+  /** All of it, as that tool has it: to be copied, and found there. */
+  readonly line: string;
 }
 
 export interface CandidateView {

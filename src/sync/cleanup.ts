@@ -1,57 +1,39 @@
+import type { CaptureMethod } from '../capture/method.ts';
 import { FAMILIES, type IpFamily } from '../model/address.ts';
 import type { Conntrack } from '../model/conntrack.ts';
-import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
-import { parseDump } from '../rules/dump.ts';
-import { installedPorts } from '../rules/local-ports.ts';
-import { planCleanup } from '../rules/plan.ts';
-import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 
-const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];
-
 interface CleanupOptions {
-  readonly flavours: readonly Iptables[];
+  readonly methods: readonly CaptureMethod[];
   readonly conntrack: Pick<Conntrack, 'deleteTo' | 'deleteMarked'>;
   /** Of the proxy's own connections. */
   readonly connectionMark: number;
-  readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * Removes every trace of the proxy from all tables of both families and from connection tracking: the UDP entries to
- * its local ports, and all with its mark. Logs failures, continues, and resolves with their number. A missing iptables
- * program does not count.
+ * Removes every trace of the proxy, and of kube-proxy, from the kernel: what captures packets in both families, the
+ * entries of connection tracking for UDP to its local ports, and all with its mark. Logs failures, continues, and
+ * resolves with their number.
  */
-export async function cleanUp({ flavours, conntrack, connectionMark, clock, log }: CleanupOptions): Promise<number> {
+export async function cleanUp({ methods, conntrack, connectionMark, log }: CleanupOptions): Promise<number> {
   const udpPorts = new Set<number>();
   let failures = 0;
 
-  async function cleanTable(iptables: Iptables, family: IpFamily, table: Table): Promise<void> {
-    const dump = await iptables.save(family, table);
-    const text = planCleanup({ table, dump });
-    if (text === undefined) return;
-    await iptables.restore(family, text);
-    log.info('Removed the rules of the proxy', { family, table });
-    for (const { protocol, localPort } of installedPorts(parseDump(dump).get('nat') ?? new Map(), clock.wallNow())) {
-      if (protocol === 'UDP') udpPorts.add(localPort);
+  async function clean(method: CaptureMethod, family: IpFamily): Promise<void> {
+    const fields = { family, method: method.description };
+    try {
+      const ports = await method.remove(family, { kubeProxys: true });
+      if (ports !== undefined) log.info('Removed the rules of the proxy', fields);
+      for (const { protocol, localPort } of ports ?? []) if (protocol === 'UDP') udpPorts.add(localPort);
+    } catch (error) {
+      failures++;
+      log.error('Cannot remove the rules of the proxy', { ...fields, err: messageOf(error) });
     }
   }
 
-  for (const iptables of flavours) {
-    for (const family of FAMILIES) {
-      for (const table of TABLES) {
-        try {
-          await cleanTable(iptables, family, table);
-        } catch (error) {
-          if (error instanceof IptablesError && error.code === 'missing') continue;
-          failures++;
-          log.error('Cannot remove the rules of the proxy', { family, table, err: messageOf(error) });
-        }
-      }
-    }
-  }
+  for (const method of methods) for (const family of FAMILIES) await clean(method, family);
   try {
     const ofUdp = udpPorts.size === 0 ? 0 : await conntrack.deleteTo('UDP', udpPorts);
     const deleted = ofUdp + (await conntrack.deleteMarked(connectionMark));

@@ -1,8 +1,9 @@
+import type { PortBook } from '../capture/port-book.ts';
+import type { Capture } from '../model/capture.ts';
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
-import type { PortalDelta } from '../rules/portal.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
@@ -13,8 +14,7 @@ import { BoundedFrequencyRunner, type RunCause } from './bounded-frequency-runne
 import { Canary } from './canary.ts';
 import type { FlowSync } from './flow-sync.ts';
 import type { Listeners } from './listeners.ts';
-import type { PortAllocator } from './port-allocator.ts';
-import type { RuleSync } from './rule-sync.ts';
+import { ProblemLog } from './problem-log.ts';
 import { ServiceLog } from './service-log.ts';
 
 export interface ControllerOptions {
@@ -24,8 +24,8 @@ export interface ControllerOptions {
   readonly health: SyncHealth;
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
-  readonly ports: PortAllocator;
-  readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts' | 'portals'>;
+  readonly ports: Pick<PortBook, 'remember'>;
+  readonly capture: Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'portals' | 'problems'>;
   readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'noteMissing' | 'clear'>;
   /** Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
@@ -41,7 +41,6 @@ const CANARY_MS = 2_000;
 
 /** Work between two looks at the clock. */
 const SERVICES_PER_STEP = 16;
-const PORTALS_PER_STEP = 32;
 
 const NO_CHANGE: SnapshotDelta = {
   upserted: [],
@@ -70,6 +69,7 @@ export class Controller implements SourceSink {
   readonly #runner: BoundedFrequencyRunner;
   readonly #canary: Canary;
   readonly #lines: ServiceLog;
+  readonly #problems: ProblemLog;
   readonly #readFault: LastingFault;
   readonly #syncFault: LastingFault;
   #isSynced = false;
@@ -83,18 +83,19 @@ export class Controller implements SourceSink {
   #stopped = false;
 
   constructor(options: ControllerOptions) {
-    const { clock, log, rules, tracker, listeners } = options;
+    const { clock, log, capture, tracker, listeners } = options;
     this.#options = options;
     this.#lines = new ServiceLog(log, clock);
+    this.#problems = new ProblemLog(log, clock);
     this.#readFault = new LastingFault({
       log,
-      begun: 'Cannot read the iptables rules; serving nothing until a retry succeeds',
-      over: 'The iptables rules can be read',
+      begun: 'Cannot read the rules in the kernel; serving nothing until a retry succeeds',
+      over: 'The rules in the kernel can be read',
     });
     this.#syncFault = new LastingFault({
       log,
-      begun: 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds',
-      over: 'The iptables rules are in sync again',
+      begun: 'Cannot sync the rules in the kernel; the installed ones stay until a retry succeeds',
+      over: 'The rules in the kernel are in sync again',
     });
     this.#runner = new BoundedFrequencyRunner({
       clock,
@@ -106,7 +107,7 @@ export class Controller implements SourceSink {
     this.#canary = new Canary({
       clock,
       intervalMs: CANARY_MS,
-      look: () => rules.canary(),
+      look: () => capture.isIntact(),
       onLost: () => this.#repair(),
     });
     tracker.addresses.proxyPorts = listeners.localPorts;
@@ -122,10 +123,10 @@ export class Controller implements SourceSink {
    * Retries until it succeeds: without iptables nothing can be served.
    */
   async start(): Promise<void> {
-    const { clock, health, rules, ports } = this.#options;
+    const { clock, health, capture, ports } = this.#options;
     for (let failures = 1; !this.#stopped; failures++) {
       try {
-        ports.remember(await rules.installedPorts());
+        ports.remember(await capture.installedPorts());
         this.#readFault.succeeded();
         this.#knowsPorts = true;
         this.#begin();
@@ -281,14 +282,14 @@ export class Controller implements SourceSink {
   #repair(): void {
     // A failing repair is retried, and has its own line.
     if (this.#stopped || this.#rulesLost) return;
-    this.#options.log.warn('The iptables rules are not as they were installed; repairing them');
+    this.#options.log.warn('The rules in the kernel are not as they were installed; repairing them');
     this.#options.health.queuedUpdate();
     this.#rulesLost = true;
     this.#runner.request();
   }
 
   async #syncRules(cause: RunCause): Promise<boolean> {
-    const { clock, listeners, flows, rules, metrics, health, log } = this.#options;
+    const { clock, listeners, flows, capture, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     let err: string | undefined;
     let verify = false;
@@ -302,12 +303,13 @@ export class Controller implements SourceSink {
         flows.note(delta);
         if (this.#nodeChanged) flows.noteAll();
         this.#nodeChanged = false;
-        await this.#applyInSlices(delta);
-        const { wereMissing } = await rules.sync({ verify });
+        capture.apply(delta);
+        const { wereMissing } = await capture.sync({ verify });
         // Before the canary looks again.
         this.#rulesLost = false;
-        if (wereMissing) flows.noteMissing(rules.portals);
+        if (wereMissing) flows.noteMissing(capture.portals);
         listeners.closeRetired(retired);
+        this.#problems.report(capture.problems());
       });
       health.updated();
       this.#syncFault.succeeded();
@@ -323,16 +325,5 @@ export class Controller implements SourceSink {
       const kind = verify ? 'full' : 'partial';
       metrics.syncDone({ kind, durationMs: clock.now() - startedAt, ...(err !== undefined && { err }) });
     }
-  }
-
-  async #applyInSlices({ upserted, removed }: PortalDelta): Promise<void> {
-    const { clock, rules } = this.#options;
-    rules.apply({ upserted: [], removed });
-    let next = 0;
-    await inSlices(clock, () => {
-      rules.apply({ upserted: upserted.slice(next, next + PORTALS_PER_STEP), removed: [] });
-      next += PORTALS_PER_STEP;
-      return next < upserted.length;
-    });
   }
 }

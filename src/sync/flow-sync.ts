@@ -1,9 +1,10 @@
+import { targetOf } from '../capture/portal.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { Portal, PortalDelta } from '../model/capture.ts';
 import type { Conntrack, OriginalDestination, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { type ClientSets, destinations, type ProxiedProtocol, type ServicePort } from '../model/service-port.ts';
-import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
@@ -200,7 +201,7 @@ function noPorts() {
 /** The local ports that clients are sent to, of each of these sets that is not empty. */
 function listenersOf(portal: Portal, { node, pods, others }: ClientSets): readonly number[] {
   const targets = [...new Set([node, pods, others])].map((set) => targetOf(portal, set));
-  return targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
+  return targets.flatMap((target) => (target.kind === 'listener' ? [target.port] : []));
 }
 
 function keyOf({ destination, port }: OriginalDestination): string {

@@ -1,4 +1,7 @@
+import type { PortBook } from '../capture/port-book.ts';
+import { samePortal } from '../capture/portal.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { Portal, PortalDelta } from '../model/capture.ts';
 import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../model/client-address.ts';
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
@@ -14,13 +17,11 @@ import {
   type ServicePort,
   type UnservedPort,
 } from '../model/service-port.ts';
-import { type Portal, type PortalDelta, samePortal } from '../rules/portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs } from '../util/wait.ts';
 import type { FlowSync } from './flow-sync.ts';
-import type { PortAllocator } from './port-allocator.ts';
 import { ServiceLog } from './service-log.ts';
 
 /** All of one family. */
@@ -29,7 +30,7 @@ interface ListenersOptions {
   readonly dataPlane: DataPlane;
   readonly clock: Clock;
   readonly log: Log;
-  readonly ports: PortAllocator;
+  readonly ports: PortBook;
   readonly flows: Pick<FlowSync, 'release'>;
   readonly bindAddress: string;
   readonly clientAddresses: ClientAddressPolicy;

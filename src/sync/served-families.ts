@@ -1,5 +1,5 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { IptablesError } from '../model/iptables.ts';
+import { CaptureError } from '../model/capture.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
@@ -40,7 +40,7 @@ interface ServedFamiliesOptions {
   /** The primary one first. */
   readonly families: readonly IpFamily[];
   readonly address: (family: IpFamily) => Address | undefined;
-  /** Rejects with an {@link IptablesError} when the kernel does not accept NAT rules of the family. */
+  /** Rejects with a {@link CaptureError} when the kernel cannot capture packets of the family. */
   readonly probe: (family: IpFamily) => Promise<unknown>;
   readonly clock: Clock;
   readonly log: Log;
@@ -142,7 +142,7 @@ export class ServedFamilies {
     } catch (error) {
       const reason = messageOf(error);
       // The last answer stands, and the next call probes again.
-      if (error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout')) {
+      if (error instanceof CaptureError && error.mayPass) {
         return { reason: known?.reason ?? reason, mayPass: true };
       }
       this.#withoutRules.set(family, { reason, untilMs: clock.now() + PROBE_AGAIN_MS });

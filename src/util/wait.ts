@@ -59,6 +59,23 @@ export function eachInSlices<T>(clock: Clock, items: Iterable<T>, visit: (item: 
   });
 }
 
+/** All `items`, in time slices: tens of thousands of rules take tens of milliseconds. */
+export async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
+  const all: T[] = [];
+  await eachInSlices(clock, items, (item) => all.push(item));
+  return all;
+}
+
+/** What `work` returns, which yields after each step, in time slices. */
+export async function finished<T>(clock: Clock, work: Iterator<undefined, T>): Promise<T> {
+  let step = work.next();
+  await inSlices(clock, () => {
+    if (!step.done) step = work.next();
+    return !step.done;
+  });
+  return step.value as T;
+}
+
 /** Rejects with an error of the message `late` after `ms`. The work itself goes on, but nothing waits for it. */
 export function withDeadline<T>(
   work: Promise<T>,

@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { type Iptables, IptablesError } from '../../src/capture/iptables/iptables.ts';
+import { IptablesMethod } from '../../src/capture/iptables/method.ts';
 import { checkFirewall } from '../../src/check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools, type FamilyFacts } from '../../src/check/iptables.ts';
-import { checkKernelRules, type Offer, offerInEmptyNamespace, sampleRules } from '../../src/check/kernel-rules.ts';
+import { checkKernelRules, inEmptyNamespace } from '../../src/check/kernel-rules.ts';
 import type { ExecRequest, ExecResult } from '../../src/kernel/iptables/exec.ts';
-import { IptablesError } from '../../src/model/iptables.ts';
+import { createIptables } from '../../src/kernel/iptables/iptables.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
+import { FakeIptables } from '../fakes/fake-iptables.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
 import { address } from '../support/model.ts';
 import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
@@ -82,57 +87,56 @@ describe('address families', () => {
 });
 
 describe('rules that the kernel may lack', () => {
-  /** A kernel that knows no rule with this text in it. */
+  /** A kernel that refuses texts with this in them. */
   const check = async (lacks: string | undefined) => {
-    const offer = async (_family: string, text: string): Promise<Offer> =>
-      lacks !== undefined && text.includes(lacks)
-        ? { outcome: 'refused', err: 'line 7 failed' }
-        : { outcome: 'accepted' };
-    return linesOf(await checkKernelRules(offer, ['IPv6']));
+    const kernel = new FakeIptables();
+    kernel.refuses = (spec) => lacks !== undefined && spec.includes(lacks);
+    return linesOf(await checkKernelRules(methodOf(kernel), ['IPv6'], systemClock));
   };
+  const methodOf = (iptables: Iptables) =>
+    new IptablesMethod({ iptables, isLocal: () => false, clock: systemClock, log: new RecordingLog() });
 
-  test('the sample has every match and target of rules of Services', () => {
-    const text = sampleRules('IPv4', 'nat').text + sampleRules('IPv4', 'filter').text;
+  test('are tried with every match and target of rules of Services', async () => {
+    const kernel = new FakeIptables();
+    await checkKernelRules(methodOf(kernel), ['IPv4', 'IPv6'], systemClock);
+    const text = kernel.restored.join('');
     for (const part of ['addrtype', 'comment', 'conntrack', 'DNAT', 'REJECT', '-m udp', '-s 192.0.2.6/32']) {
       assert.ok(text.includes(part), part);
     }
-    assert.ok(sampleRules('IPv6', 'nat').text.includes('2001:db8::2/128'));
+    assert.ok(text.includes('2001:db8::2/128'));
   });
 
   test('a missing match is found, with its module', async () => {
     assert.deepEqual(await check(undefined), ['ok: the kernel accepts every kind of rule (IPv6)']);
-    const [finding, ...others] = await check('-m addrtype');
-    assert.match(finding!, /^fail: .*refuses 2 kinds of IPv6 nat rules.* → .*modprobe .*xt_addrtype/);
-    assert.doesNotMatch(finding!, /xt_DNAT/);
+    const [finding, ...others] = await check('-m mark');
+    assert.match(finding!, /^fail: .*refuses 2 kinds of rules for IPv6, .* → .*modprobe .*xt_mark/);
+    assert.doesNotMatch(finding!, /xt_RETURN/);
     assert.deepEqual(others, []);
-    assert.match((await check('*filter\n:KUBE-DOORS'))[0]!, /^fail: the kernel refuses the IPv6 filter table: line 7/);
+    assert.match((await check('-m addrtype'))[0]!, /^fail: the kernel refuses the tables for IPv6: .*addrtype/);
   });
 
-  test('are never offered in the namespace of this machine', async () => {
+  test('are never tried in the namespace of this machine', async () => {
     const requests: ExecRequest[] = [];
-    const offer = async (...answers: readonly ExecResult[]) => {
+    const run = async (...answers: readonly ExecResult[]) => {
       requests.length = 0;
       const exec = async (request: ExecRequest) =>
         answers[requests.push(request) - 1] ?? ({ outcome: 'exited', code: 0, stdout: '', stderr: '' } as const);
-      return await offerInEmptyNamespace(exec, NFT)('IPv6', '*nat\nCOMMIT\n');
+      return await inEmptyNamespace(exec)({ program: 'ip6tables-nft-restore', args: ['-w'], input: '*nat' });
     };
     const exited = (code: number, stderr: string): ExecResult => ({ outcome: 'exited', code, stdout: '', stderr });
-    assert.deepEqual(await offer(), { outcome: 'accepted' });
-    assert.deepEqual(requests[0]?.args.slice(0, 2), ['--net', 'ip6tables-nft-restore']);
+    await run();
+    assert.deepEqual(requests, [{ program: 'unshare', args: ['--net', 'ip6tables-nft-restore', '-w'], input: '*nat' }]);
     const denied = exited(1, 'unshare: unshare failed: Operation not permitted\n');
-    assert.deepEqual(await offer(denied, denied), {
-      outcome: 'unknown',
-      err: 'unshare: unshare failed: Operation not permitted',
-    });
+    await assert.rejects(run(denied, denied), /^CaptureError: unshare: unshare failed: Operation not permitted$/);
     assert.ok(
       requests.length === 2 && requests.every(({ program, args }) => program === 'unshare' && args.includes('--net')),
     );
-    const refused = await offer(exited(2, 'ip6tables-nft-restore v1.8.9 (nf_tables): line 3: RULE_APPEND failed'));
-    assert.match(refused.outcome === 'refused' ? refused.err : '', /line 3: RULE_APPEND failed/);
-    assert.equal((await offer(exited(4, 'Another app is currently holding the xtables lock.'))).outcome, 'unknown');
-    const unknown = await offer({ outcome: 'missing' }, { outcome: 'missing' });
+    const refused = exited(2, 'ip6tables-nft-restore v1.8.9 (nf_tables): line 3: RULE_APPEND failed');
+    assert.deepEqual(await run(refused), refused);
+    const exec = inEmptyNamespace(async () => ({ outcome: 'missing' }));
+    const iptables = await createIptables({ flavour: NFT, exec, log: new RecordingLog() });
     assert.match(
-      troubles(await checkKernelRules(async () => unknown, ['IPv4']))[0]!,
+      troubles(await checkKernelRules(methodOf(iptables), ['IPv4'], systemClock))[0]!,
       /^warn: .* no program unshare → /,
     );
   });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { EXPLAIN } from '../../src/cli/explain.ts';
 import { partsOf } from '../../src/model/service.ts';
-import type { Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../src/model/view.ts';
+import type { Explanation, NodeView, Question, RuleView, ServiceFilter, ServiceView } from '../../src/model/view.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address } from '../support/model.ts';
@@ -120,22 +120,22 @@ test('the exit code says whether an endpoint would get the connection', async ()
 
 test('JSON has no control characters and the same content', async () => {
   const said = 'x\u009b2J\u202e\u007f\u001b[31m\n\u{e0001}"';
-  const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said } as const] };
+  const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said, line: said }] };
   const { printed } = await run('10.96.0.1:80 -o json', answer);
   assert.doesNotMatch(printed, /[\p{Cf}\p{Zl}\p{Zp}]|(?!\n)\p{Cc}/u);
   assert.deepEqual(JSON.parse(printed), answer);
 });
 
+function ruleOf(table: string, chain: string, rule: string): RuleView {
+  return { table, chain, rule, line: `-t ${table} -A ${chain} ${rule}` };
+}
+
 const FULL: Explanation = {
   summary: 'default/web:http takes it; the next connection goes to 10.244.1.7:8080',
   served: true,
   rules: [
-    { table: 'nat', chain: 'OUTPUT', rule: '-m comment --comment "handle ClusterIPs" -j KUBE-PORTALS-HOST' },
-    {
-      table: 'nat',
-      chain: 'KUBE-PORTALS-HOST',
-      rule: '-d 10.96.0.1/32 -p tcp -j DNAT --to-destination 192.168.50.10:40001',
-    },
+    ruleOf('nat', 'OUTPUT', '-m comment --comment "handle ClusterIPs" -j KUBE-PORTALS-HOST'),
+    ruleOf('nat', 'KUBE-PORTALS-HOST', '-d 10.96.0.1/32 -p tcp -j DNAT --to-destination 192.168.50.10:40001'),
   ],
   service: {
     ...service('default/web:http', 'IPv4', '10.96.0.1'),
@@ -187,7 +187,7 @@ Endpoints (3)
   );
   assert.equal((await run('10.96.0.1:80')).printed, 'No Service is there.\n');
   const rule = '-m comment --comment "ein Kommentar – 評論" -j RETURN';
-  const { printed: copied } = await run('10.96.0.1:80', { ...NOTHING, rules: [{ table: 'filter', chain: 'X', rule }] });
+  const { printed: copied } = await run('10.96.0.1:80', { ...NOTHING, rules: [ruleOf('filter', 'X', rule)] });
   assert.ok(copied.endsWith(`\n  -t filter -A X ${rule}\n`), copied);
 });
 
@@ -208,9 +208,7 @@ A PROXY protocol header (v2) tells it who the client is.
 });
 
 test("other programs' rules cannot do anything to the terminal", async () => {
-  const rules = [
-    { table: 'nat', chain: 'X\u001b[2J', rule: '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT' } as const,
-  ];
+  const rules = [ruleOf('nat', 'X\u001b[2J', '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT')];
   const service = { ...FULL.service, name: 'a/\u001b[2J' } as NonNullable<Explanation['service']>;
   const { printed } = await run('10.96.0.1:80', { ...NOTHING, summary: 'a rule \u001b[31m', rules, service });
   assert.ok(![...printed].some((char) => char !== '\n' && (char < ' ' || char === '\u007f')), JSON.stringify(printed));

@@ -1,21 +1,29 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { layoutChange } from '../../src/capture/iptables/chain-layout.ts';
+import { findRefused } from '../../src/capture/iptables/find-refused.ts';
+import { retiredSpec } from '../../src/capture/iptables/installed.ts';
+import { type Iptables, IptablesError, type Table } from '../../src/capture/iptables/iptables.ts';
+import { planChange, probeCleanupText, probeText, textOf } from '../../src/capture/iptables/plan.ts';
+import type { Rule } from '../../src/capture/iptables/rule.ts';
 import type { IpFamily } from '../../src/model/address.ts';
-import { type Iptables, IptablesError, type Table } from '../../src/model/iptables.ts';
+import type { NodeFacts, Portal } from '../../src/model/capture.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
-import { layoutChange } from '../../src/rules/chain-layout.ts';
-import { findRefused } from '../../src/rules/find-refused.ts';
-import { retiredSpec } from '../../src/rules/local-ports.ts';
-import { planChange, planCleanup, probeCleanupText, probeText, textOf } from '../../src/rules/plan.ts';
-import type { Portal } from '../../src/rules/portal.ts';
-import type { Rule } from '../../src/rules/rule.ts';
-import { RuleSet, treesOf } from '../../src/rules/rule-set.ts';
-import type { NodeFacts } from '../../src/rules/service-rules.ts';
-import { IPV6_NODE, nodeFacts, planText, portal, renderPortals, rule, rulesOf } from '../rules/fixtures.ts';
-import { comparable, GOLDEN_BINDS, readGolden } from '../rules/golden.ts';
-import { cidr, ENDPOINT } from '../support/model.ts';
+import {
+  cleanupText,
+  IPV6_NODE,
+  nodeFacts,
+  planText,
+  portal,
+  Rules,
+  renderPortals,
+  rule,
+  rulesOf,
+} from '../capture/fixtures.ts';
+import { comparable, GOLDEN_BINDS, readGolden } from '../capture/iptables/golden.ts';
+import { address, cidr, ENDPOINT } from '../support/model.ts';
 
-const TABLES: readonly Table[] = ['nat', 'filter'];
+const TABLES = ['nat', 'filter'] as const;
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 const NOTHING = renderPortals([], nodeFacts()).rules;
@@ -58,12 +66,24 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       ['all forms of rules', GOLDEN_RULES, 'IPv4'],
       ['NodePorts of some addresses', nodePortRules(['192.168.50.10/24', '10.1.2.3/32', '0.0.0.0/0']), 'IPv4'],
       ['IPv6', IPV6_RULES, 'IPv6'],
-      ['IPv6 on one address', renderPortals(ipv6Portals(), { ...IPV6_NODE, bindAddress: 'fd00:50::1' }).rules, 'IPv6'],
+      [
+        'IPv6 on one address',
+        renderPortals(ipv6Portals(), { ...IPV6_NODE, bindAddress: address('fd00:50::1') }).rules,
+        'IPv6',
+      ],
       ['no Services at all', NOTHING, 'IPv4'],
       ['what is refused or dropped', refusals('IPv4', nodeFacts({ clusterCidrs: PODS })), 'IPv4'],
       ['what is refused or dropped in IPv6', refusals('IPv6', ipv6Node()), 'IPv6'],
-      ['pods by their interface', refusals('IPv4', { ...nodeFacts(), pods: [{ inInterface: 'cali+' }] }), 'IPv4'],
-      ['what is refused on one address', refusals('IPv6', { ...ipv6Node(), bindAddress: 'fd00:50::1' }), 'IPv6'],
+      [
+        'pods by their interface',
+        refusals('IPv4', { ...nodeFacts(), pods: [{ inInterface: { name: 'cali', isPrefix: true } }] }),
+        'IPv4',
+      ],
+      [
+        'what is refused on one address',
+        refusals('IPv6', { ...ipv6Node(), bindAddress: address('fd00:50::1') }),
+        'IPv6',
+      ],
       ['buckets', manyPortals('IPv4', 600), 'IPv4'],
       ['buckets of IPv6', manyPortals('IPv6', 600), 'IPv6'],
       ['buckets of single ports of one address', oneAddress(), 'IPv4'],
@@ -99,9 +119,9 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     test('rules that come and go one at a time come to the same as all at once', async () => {
       const iptables = await create();
       const node = nodeFacts();
-      const book = new RuleSet(node, []);
+      const book = new Rules(node, []);
       await sync(iptables, NOTHING);
-      let trees = book.trees();
+      let trees = { nat: book.trees('nat'), filter: book.trees('filter') };
       const all = manyList('IPv4', 200);
       const put = (portals: readonly Portal[]) => {
         for (const each of portals) book.set(each);
@@ -119,17 +139,17 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       ]) {
         act();
         for (const table of TABLES) {
-          const { written, deleted } = layoutChange(treesOf(trees, table), treesOf(book.trees(), table), {
-            family: 'IPv4',
+          const changes = [...layoutChange(trees[table], book.trees(table), { table, family: 'IPv4' })];
+          const deleted = changes.flatMap((change) => ('deleted' in change ? [change.deleted] : []));
+          const filled = changes.flatMap((change) => {
+            if ('deleted' in change) return [];
+            const { name, rules, jumps } = change.written;
+            return [{ name, specs: [...rules.map((each) => each.spec), ...jumps] }];
           });
-          const filled = written.map(({ name, rules, jumps }) => ({
-            name,
-            specs: [...rules.map((each) => each.spec), ...jumps],
-          }));
           const lines = planChange(table, { written: filled, deleted });
           if (lines !== undefined) await iptables.restore('IPv4', textOf(lines));
         }
-        trees = book.trees();
+        trees = { nat: book.trees('nat'), filter: book.trees('filter') };
         assert.deepEqual(await sync(iptables, rulesOf(book, node)), [], 'nothing differs');
       }
     });
@@ -137,7 +157,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     test('buckets that nobody wants any more go, with jumps of others that lead there', async () => {
       const iptables = await create();
       await sync(iptables, manyPortals('IPv4', 600));
-      const bucket = /^:(KUBE-USP-PH-\S+)/m.exec(await iptables.save('IPv4', 'nat'))?.[1];
+      const bucket = /^:(KUBE-USP-PB-\S+)/m.exec(await iptables.save('IPv4', 'nat'))?.[1];
       await iptables.restore(
         'IPv4',
         `*nat\n:SOMEONES - [0:0]\n-A SOMEONES -p tcp -j ${bucket}\n-A SOMEONES -j RETURN\n` +
@@ -372,7 +392,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       for (const family of FAMILIES) {
         for (const table of TABLES) {
           await iptables.restore(family, cleanupOf(table, await iptables.save(family, table)));
-          assert.equal(planCleanup({ table, dump: await iptables.save(family, table) }), undefined);
+          assert.equal(cleanupText(table, await iptables.save(family, table)), undefined);
         }
       }
       assert.deepEqual(await state(), before);
@@ -453,7 +473,7 @@ async function sync(iptables: Iptables, rules: readonly Rule[], family: IpFamily
 }
 
 function cleanupOf(table: Table, dump: string): string {
-  const text = planCleanup({ table, dump });
+  const text = cleanupText(table, dump);
   assert.ok(text !== undefined, `there is something to clean in ${table}`);
   return text;
 }

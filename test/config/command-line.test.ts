@@ -164,12 +164,12 @@ describe('a value is taken as it is meant', () => {
     [
       ['--detect-local-mode', 'BridgeInterface', '--pod-bridge-interface', 'cni-podman0.1_a'],
       'detectLocal',
-      { by: 'interface', inInterface: 'cni-podman0.1_a' },
+      { by: 'interface', inInterface: { name: 'cni-podman0.1_a', isPrefix: false } },
     ],
     [
       ['--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cali'],
       'detectLocal',
-      { by: 'interface', inInterface: 'cali+' },
+      { by: 'interface', inInterface: { name: 'cali', isPrefix: true } },
     ],
     [['--pod-bridge-interface', 'cbr0'], 'detectLocal', { by: 'ClusterCIDR' }],
     [['--client-address', 'node'], 'clientAddresses', { clientAddress: 'node', masqueradeAll: false }],

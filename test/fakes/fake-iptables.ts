@@ -1,5 +1,5 @@
+import { type Iptables, IptablesError, type Table } from '../../src/capture/iptables/iptables.ts';
 import type { IpFamily } from '../../src/model/address.ts';
-import { type Iptables, IptablesError, type Table } from '../../src/model/iptables.ts';
 
 const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
   nat: ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING'],

@@ -151,6 +151,7 @@ export class FakeView implements View {
           {
             table: 'nat',
             chain: 'KUBE-PORTALS-HOST',
+            line: '-t nat -A KUBE-PORTALS-HOST -j DNAT',
             rule: `-d ${question.address}/32 -p tcp -m comment --comment "${service.name}" -m tcp --dport ${question.port} -j DNAT`,
           },
         ],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { isIP, SocketAddress } from 'node:net';
+import { JUMPS } from '../../src/capture/iptables/chains.ts';
 import type { IpFamily } from '../../src/model/address.ts';
-import { JUMPS } from '../../src/rules/chains.ts';
 
 /* Every line that this program may give to iptables-restore. Written without the code that writes or checks them. */
 

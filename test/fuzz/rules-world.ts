@@ -1,16 +1,14 @@
 import assert from 'node:assert/strict';
 import type { IpFamily } from '../../src/model/address.ts';
+import type { Capture, Portal } from '../../src/model/capture.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
-import { PortHistory } from '../../src/rules/port-history.ts';
-import type { Portal } from '../../src/rules/portal.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
-import { RuleSync } from '../../src/sync/rule-sync.ts';
+import { IPV6_NODE, nodeFacts } from '../capture/fixtures.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { IPV6_NODE, nodeFacts } from '../rules/fixtures.ts';
-import { NO_METRICS } from '../support/controller.ts';
+import { iptablesCapture } from '../support/capture.ts';
 import { address, cidr } from '../support/model.ts';
 import { checkTransaction } from './rule-grammar.ts';
 
@@ -25,7 +23,7 @@ class Family {
   readonly log = new RecordingLog();
   readonly tracker: ServiceTracker;
   readonly #family: IpFamily;
-  readonly #rules: RuleSync;
+  readonly #capture: Capture;
   #nextPort = 40_000;
 
   constructor(family: IpFamily) {
@@ -33,9 +31,8 @@ class Family {
     this.tracker = new ServiceTracker(family, { servedFamilies: () => ['IPv4', 'IPv6'], isMarking: true });
     this.tracker.setTopology({ nodeName: 'node-1', zone: 'zone-a' });
     this.tracker.setNodeAddresses([NODES[family].hostAddress, address('192.168.50.11')]);
-    this.#rules = new RuleSync({
-      ...{ iptables: this.iptables, clock: new ManualClock(), log: this.log, metrics: NO_METRICS, family },
-      history: new PortHistory(),
+    this.#capture = iptablesCapture({
+      ...{ iptables: this.iptables, clock: new ManualClock(), log: this.log, family },
       ...{ node: () => NODES[family], connectionMark: 0x2000 },
     });
   }
@@ -44,10 +41,10 @@ class Family {
     const { upserted, removed } = this.tracker.takeDelta();
     if (upserted.length + removed.length === 0 && !verify) return;
     const before = this.iptables.restored.length;
-    this.#rules.apply({ upserted: upserted.map((port) => this.#portal(port)), removed });
-    await this.#rules.sync({ verify });
+    this.#capture.apply({ upserted: upserted.map((port) => this.#portal(port)), removed });
+    await this.#capture.sync({ verify });
     for (const text of this.iptables.restored.slice(before)) checkTransaction(text, this.#family);
-    const left = this.log.lines.find(({ message }) => /A rule is left out|refuses a rule/.test(message));
+    const left = this.#capture.problems().find(({ message }) => /A rule is left out|refuses a rule/.test(message));
     assert.equal(left, undefined, 'no rule is refused at the last line of defence');
   }
 

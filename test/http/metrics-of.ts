@@ -11,6 +11,7 @@ export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): 
     version: '1',
     health: new Health(clock, 60_000),
     families: ['IPv4'],
+    tables: ['nat', 'filter'],
     pendingServices: () => 0,
     connectionLog: () => ({ entries: 0, dropped: { engine: 0, file: 0, tail: 0 } }),
     stats,

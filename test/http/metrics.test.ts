@@ -20,7 +20,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const config = { isInForce: true };
   const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
   const metrics = new Metrics({
-    ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'] },
+    ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'], tables: ['nat', 'filter'] },
     pendingServices: () => pending.services,
     connectionLog: () => ({ entries: 7, dropped: { engine: 0, file: 2, tail: 3 } }),
     stats: () => ports,

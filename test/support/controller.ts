@@ -1,14 +1,14 @@
+import type { PortBook } from '../../src/capture/port-book.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { SnapshotDelta } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
-import { PortHistory } from '../../src/rules/port-history.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller, type ControllerOptions } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
-import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import type { ManualClock } from '../fakes/manual-clock.ts';
 import type { RecordingLog } from '../fakes/recording-log.ts';
+import { NO_METRICS, portBook } from './capture.ts';
 import { service } from './model.ts';
 
 export function serviceEvent(fields: Partial<Service> = {}): SourceEvent {
@@ -16,30 +16,23 @@ export function serviceEvent(fields: Partial<Service> = {}): SourceEvent {
   return { kind: 'Service', key: value.key, value };
 }
 
-export const NO_METRICS = {
-  changesQueued: () => {},
-  syncDone: () => {},
-  restoreFailed: () => {},
-  rulesInstalled: () => {},
-};
-
 /** A controller with real parts around it, but for the kernel and the data plane. It is not started. */
 export function createController({
   clock,
   log,
-  rules,
+  capture,
   portRange = { first: 40_000, last: 50_000 },
   minSyncPeriodMs = 1_000,
-  history = new PortHistory(),
+  ports = portBook(clock, { range: portRange }),
   onDelta,
   isListening,
-}: Pick<ControllerOptions, 'rules'> & {
+}: Pick<ControllerOptions, 'capture'> & {
   readonly clock: ManualClock;
   readonly log: RecordingLog;
   readonly portRange?: { readonly first: number; readonly last: number };
   readonly minSyncPeriodMs?: number;
-  /** That of `rules`. */
-  readonly history?: PortHistory;
+  /** That of `capture`. */
+  readonly ports?: PortBook;
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly isListening?: () => boolean;
 }) {
@@ -52,7 +45,6 @@ export function createController({
     },
   };
   const tracker = new ServiceTracker('IPv4', { ...(isListening && { isListening }) });
-  const ports = new PortAllocator({ range: portRange, reserved: new Set(), history, clock, random: () => 0 });
   const flows = {
     note: () => {},
     noteAll: () => {},
@@ -61,7 +53,7 @@ export function createController({
     release: async () => {},
   };
   const controller = new Controller({
-    ...{ clock, log, rules, tracker, ports, flows, minSyncPeriodMs },
+    ...{ clock, log, capture, tracker, ports, flows, minSyncPeriodMs },
     metrics: NO_METRICS,
     health: {
       queuedUpdate: () => {

@@ -1,18 +1,17 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { PortRange } from '../../src/model/address.ts';
-import { IptablesError } from '../../src/model/iptables.ts';
+import { JUMPS, type Jump } from '../../src/capture/iptables/chains.ts';
+import { parseDump } from '../../src/capture/iptables/dump.ts';
+import { IptablesError, type Table } from '../../src/capture/iptables/iptables.ts';
+import type { IpFamily, PortRange } from '../../src/model/address.ts';
 import type { SnapshotDelta, UnservedPort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
-import { JUMPS, type Jump } from '../../src/rules/chains.ts';
-import { parseDump } from '../../src/rules/dump.ts';
-import { PortHistory } from '../../src/rules/port-history.ts';
-import { RuleSync } from '../../src/sync/rule-sync.ts';
+import { nodeFacts } from '../capture/fixtures.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { nodeFacts } from '../rules/fixtures.ts';
-import { createController, NO_METRICS, serviceEvent as service } from '../support/controller.ts';
+import { iptablesCapture, portBook } from '../support/capture.ts';
+import { createController, serviceEvent as service } from '../support/controller.ts';
 import { endpointAddress, address as ip } from '../support/model.ts';
 import { microtasks } from '../support/until.ts';
 
@@ -47,13 +46,13 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       return await call(...args);
     };
   };
-  const history = new PortHistory();
-  const rules = new RuleSync({
-    ...{ clock, log, metrics: NO_METRICS, family: 'IPv4', history, node: () => nodeFacts() },
+  const ports = portBook(clock, options.portRange && { range: options.portRange });
+  const capture = iptablesCapture({
+    ...{ clock, log, ports, node: () => nodeFacts() },
     iptables: {
       flavour: 'nft',
-      save: checked((family, table) => iptables.save(family, table)),
-      restore: checked((family, text) => iptables.restore(family, text)),
+      save: checked((family: IpFamily, table: Table) => iptables.save(family, table)),
+      restore: checked((family: IpFamily, text: string) => iptables.restore(family, text)),
       list: async (family, table, chain) => {
         await state.looking;
         return await iptables.list(family, table, chain);
@@ -61,7 +60,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       generation: () => iptables.generation(),
     },
   });
-  const { dataPlane, health, tracker, controller } = createController({ clock, log, rules, history, ...options });
+  const { dataPlane, health, tracker, controller } = createController({ clock, log, capture, ports, ...options });
   if (nodeAddress !== undefined) tracker.setNodeAddresses([ip(nodeAddress)]);
   void controller.start();
   /** Lets everything that is due happen, without time passing unless asked. */
@@ -180,15 +179,15 @@ describe('the controller', () => {
   test('tells once that rules cannot be synced, however often it retries, and when that is over', async () => {
     const h = await serving();
     const told = () =>
-      h.log.lines.map(({ message }) => message).filter((message) => /the iptables rules/i.test(message));
+      h.log.lines.map(({ message }) => message).filter((message) => /the rules in the kernel/i.test(message));
     h.state.fault = new IptablesError('failed', 'the table ip nat holds a rule that iptables cannot print');
     h.controller.apply([{ kind: 'Service', key: 'shop/web', value: undefined }]);
     for (let retries = 0; retries < 5; retries++) await h.settle(30_000);
-    const begun = 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds';
+    const begun = 'Cannot sync the rules in the kernel; the installed ones stay until a retry succeeds';
     assert.deepEqual(told(), [begun]);
     h.state.fault = undefined;
     for (let syncs = 0; syncs < 2; syncs++) await h.settle(30_000);
-    assert.deepEqual(told(), [begun, 'The iptables rules are in sync again']);
+    assert.deepEqual(told(), [begun, 'The rules in the kernel are in sync again']);
   });
 
   test('tells once that the rules of a previous run cannot be read, and when they can', async () => {
@@ -198,7 +197,10 @@ describe('the controller', () => {
     await h.settle(30_000);
     assert.deepEqual(
       h.log.lines.map(({ message }) => message),
-      ['Cannot read the iptables rules; serving nothing until a retry succeeds', 'The iptables rules can be read'],
+      [
+        'Cannot read the rules in the kernel; serving nothing until a retry succeeds',
+        'The rules in the kernel can be read',
+      ],
     );
   });
 
@@ -295,7 +297,7 @@ describe('the controller', () => {
     await h.iptables.restore('IPv4', EMPTIED);
     h.state.fault = new IptablesError('locked', 'another program holds the lock');
     for (let seconds = 0; seconds < 100; seconds++) await h.settle(1_000);
-    const lost = 'The iptables rules are not as they were installed; repairing them';
+    const lost = 'The rules in the kernel are not as they were installed; repairing them';
     assert.deepEqual(told(), [lost]);
     h.state.fault = undefined;
     for (let seconds = 0; seconds < 40; seconds++) await h.settle(1_000);

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Portal, PortalDelta } from '../../src/model/capture.ts';
 import type { OriginalDestination, UdpFlows } from '../../src/model/conntrack.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
-import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';

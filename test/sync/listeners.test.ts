@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
+import type { Portal } from '../../src/model/capture.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
-import { PortHistory } from '../../src/rules/port-history.ts';
-import type { Portal } from '../../src/rules/portal.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
-import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { portBook } from '../support/capture.ts';
 import { listenSpec } from '../support/listen-spec.ts';
 import { address as ip, servicePort as servicePortOf } from '../support/model.ts';
 
@@ -22,10 +21,9 @@ function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
 function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const dataPlane = new FakeDataPlane();
   const clock = new ManualClock();
-  const history = new PortHistory();
   const needed = new Set<number>();
   const isNeeded = (port: number) => needed.has(port);
-  const ports = new PortAllocator({ range, reserved: new Set(), history, clock, random: () => 0, isNeeded });
+  const ports = portBook(clock, { range, isNeeded });
   const log = new RecordingLog();
   const counts = { changes: 0 };
   const released: string[] = [];
@@ -53,11 +51,11 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     const { upserted, removed } = listeners.takePortalDelta();
     for (const name of removed) {
       portals.delete(name);
-      history.remove(name, clock.wallNow());
+      ports.remove(name);
     }
     for (const portal of upserted) {
       portals.set(portal.servicePort.name, portal);
-      history.serve(portal, clock.wallNow());
+      ports.serve(portal);
     }
     return [...portals.values()];
   };

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { IptablesError } from '../../src/capture/iptables/iptables.ts';
 import type { IpFamily } from '../../src/model/address.ts';
-import { IptablesError } from '../../src/model/iptables.ts';
 import { familiesOf, ServedFamilies } from '../../src/sync/served-families.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';

@@ -1,6 +1,6 @@
 import type { DataPlaneOptions } from '../../model/data-plane.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
-import { mayTakeMore } from '../../services/fair-share.ts';
+import { mayTakeMore } from '../../util/fair-share.ts';
 
 /*
  * What namespaces share: each may take more while it has less than four times what is free (docs/adr/0031 and 0032).

@@ -1,5 +1,5 @@
+import type { Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
-import type { Table } from '../../model/iptables.ts';
 import type { Exec } from './exec.ts';
 
 /**

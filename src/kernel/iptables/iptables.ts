@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
+import { type Iptables, IptablesError, type Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
-import { type Iptables, IptablesError, type Table } from '../../model/iptables.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import type { Exec, ExecResult } from './exec.ts';
@@ -26,19 +26,25 @@ export async function createIptables({
   log,
   kernel = import('./kernel-tables.ts').catch(() => undefined),
 }: {
-  readonly flavour: Flavour | 'auto';
+  /** Or tools that were found. */
+  readonly flavour: Flavour | 'auto' | Tools;
   readonly exec: Exec;
   readonly log: Log;
   /** Queries the kernel without a program. `undefined` where system calls do not work, and in tests. */
   readonly kernel?: Promise<KernelTables | undefined>;
 }): Promise<Iptables> {
-  const tools = flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
+  const tools = await toolsOf(flavour, exec);
   if (tools === undefined) {
     const wanted = flavour === 'auto' ? 'iptables-restore' : `iptables-${flavour}-restore`;
     throw new IptablesError('missing', `${wanted} is not on PATH: install Debian's package "iptables"`);
   }
   log.v(1)?.info(`Rules go through the ${tools.flavour} flavour of iptables`);
   return new IptablesTools(tools, exec, log, await kernel);
+}
+
+async function toolsOf(flavour: Flavour | 'auto' | Tools, exec: Exec): Promise<Tools | undefined> {
+  if (typeof flavour === 'object') return flavour;
+  return flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
 }
 
 class IptablesTools implements Iptables {

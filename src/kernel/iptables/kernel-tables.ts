@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
+import type { Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
-import type { Table } from '../../model/iptables.ts';
 import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {

@@ -1,6 +1,6 @@
+import { HANDLE, JUMPS, withHandle } from '../../capture/iptables/chains.ts';
+import { IptablesError, type Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
-import { IptablesError, type Table } from '../../model/iptables.ts';
-import { HANDLE, JUMPS, withHandle } from '../../rules/chains.ts';
 import { messageOf } from '../../util/text.ts';
 
 export type KernelTables = typeof import('./kernel-tables.ts');

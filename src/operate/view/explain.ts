@@ -1,9 +1,9 @@
 import type { machine } from '../../kernel/addresses.ts';
 import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
+import type { Capture, Fate, FollowedPacket, Path } from '../../model/capture.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { goesWithout } from '../../model/finding.ts';
-import type { Iptables } from '../../model/iptables.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import {
   type CarriedPort,
@@ -22,8 +22,6 @@ import {
   type Question,
   type ServiceView,
 } from '../../model/view.ts';
-import { DROP_PORT, isOurs, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, REJECT_PORT } from '../../rules/chains.ts';
-import { type Fate, type Path, ruleOwner, type Stop, type TracedPacket, trace } from '../../rules/trace.ts';
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -32,7 +30,6 @@ import { eachInSlices, oneAtATime } from '../../util/wait.ts';
 import { type ClientAddresses, seenAddress } from './seen-address.ts';
 
 export interface ExplainSources {
-  readonly iptables: Pick<Iptables, 'list'>;
   readonly dataPlane: Pick<DataPlane, 'nextPick'>;
   /** Those that are served now. */
   readonly families: () => readonly ExplainedFamily[];
@@ -45,6 +42,7 @@ export interface ExplainSources {
 /** What this program knows of the Service ports of one address family. */
 interface ExplainedFamily {
   readonly family: IpFamily;
+  readonly capture: Pick<Capture, 'follow'>;
   readonly tracker: Pick<
     ServiceTracker,
     'candidates' | 'noEndpoints' | 'claimants' | 'refusedAt' | 'withAddress' | 'withEndpoint'
@@ -61,10 +59,10 @@ type Machine = typeof machine;
 
 /**
  * See `View.explain`. The rules in the kernel decide. The answer also has what this program knows, so that a difference
- * is visible. Rejects with a sentence when iptables fails.
+ * is visible. Rejects with a sentence when they cannot be read.
  */
 export function createExplain(sources: ExplainSources): (question: Question) => Promise<Explanation> {
-  // One at a time: each asks iptables many times, and rule sync waits for iptables, too.
+  // One at a time: each runs programs many times, and the sync of the rules waits for these, too.
   const explained = oneAtATime((question: Question) => explain(question, sources));
   return async (question) => (await explained(question)) as Explanation;
 }
@@ -78,11 +76,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   }
   const { clock, machine } = sources;
   const packet = await packetOf(question, machine);
-  const path = await trace(packet, {
-    list: (table, chain) => sources.iptables.list(family, table, chain),
-    isLocal: (address) => machine.isLocal(address),
-    clock,
-  });
+  const path = await known.capture.follow(packet);
   const { isTaken, text, name, set } = await conclude({ ...known, question, packet, path, machine, clock });
   const service = name && sources.service(name, family);
   const listener = service?.listeners.find((each) => each.set === set);
@@ -119,11 +113,11 @@ function hasNoneThatAnswers(listener: ListenerView | undefined): boolean {
   return inUse.length > 0 && !inUse.some(isWell);
 }
 
-async function packetOf({ address, port, protocol, client }: Question, machine: Machine): Promise<TracedPacket> {
+async function packetOf({ address, port, protocol, client }: Question, machine: Machine): Promise<FollowedPacket> {
   if (client !== undefined && familyOf(client) !== familyOf(address)) {
     throw new Error(`${client} cannot connect to ${address}: they are of different address families`);
   }
-  const common = { address, port, protocol, isFromNat: false };
+  const common = { address, port, protocol };
   if (client !== undefined && !machine.isLocal(client)) {
     return { ...common, source: client, isOwn: false, inInterface: machine.interfaceTowards(client) };
   }
@@ -166,7 +160,7 @@ function candidatesOf(
 /** What the kernel's rules do with a packet, and what this program knows. */
 interface Facts extends ExplainedFamily {
   readonly question: Question;
-  readonly packet: TracedPacket;
+  readonly packet: FollowedPacket;
   readonly path: Path;
   readonly machine: Machine;
   readonly clock: Clock;
@@ -188,34 +182,27 @@ function notTaken(text: string, name?: ServicePortName, set: EndpointSetName = '
 
 const NEXT_SYNC = '(the next sync of the rules corrects that)';
 
+const VERBS = { listener: 'take', reject: 'refuse', closed: 'refuse', drop: 'drop' } as const;
+
 async function conclude(facts: Facts): Promise<Conclusion> {
   const { path, listeners, tracker, question } = facts;
-  const { nat } = path;
-  if (nat.kind === 'passes') return await untouched(facts);
-  if (nat.kind !== 'sent') return notTaken(stopped(nat));
-  const owner = ruleOwner(nat.by);
-  if (owner === undefined) {
-    const { address, port } = nat;
-    const where = address === undefined ? `port ${port} of this node` : endpointName({ address, port });
-    return notTaken(`a rule of another program sends it to ${where} ${shown(nat)}`);
-  }
-  const { name } = owner;
+  const { nat, stop } = path;
+  if (nat.kind === 'passes') return await untouched(facts, nat);
+  if (nat.kind === 'foreign') return notTaken(nat.text);
+  const { name } = nat;
   const carried = listeners.carried(name);
   if (carried === undefined) return notTaken(`a rule sends it to ${name}, which is not served any more ${NEXT_SYNC}`);
-  const set = carried.listeners.find(({ localPort }) => localPort === nat.port)?.set;
-  const stop = stopOf(path.filter);
-  if (stop !== undefined) {
-    const verb = nat.port === REJECT_PORT ? 'refuse' : nat.port === DROP_PORT ? 'drop' : 'take';
-    return notTaken(`${name} would ${verb} it, but ${stop}`, name, set);
-  }
-  if (owner.isClosing) {
+  const localPort = nat.kind === 'listener' ? nat.localPort : undefined;
+  const set = carried.listeners.find((each) => localPort !== undefined && each.localPort === localPort)?.set;
+  if (stop !== undefined) return notTaken(`${name} would ${VERBS[nat.kind]} it, but ${stop}`, name, set);
+  if (nat.kind === 'closed') {
     return notTaken(`it is the proxy's own port for ${name}, which is closed to all but this node itself`, name);
   }
-  if (nat.port === REJECT_PORT) return turnedAway(facts, carried, 'reject');
-  if (nat.port === DROP_PORT) return outOfRange(facts, carried) ?? turnedAway(facts, carried, 'drop');
+  if (nat.kind === 'reject') return turnedAway(facts, carried, 'reject');
+  if (nat.kind === 'drop') return outOfRange(facts, carried) ?? turnedAway(facts, carried, 'drop');
   if (set === undefined) {
     return notTaken(
-      `a rule sends it to local port ${nat.port}, which ${name} does not have any more ${NEXT_SYNC}`,
+      `a rule sends it to local port ${localPort}, which ${name} does not have any more ${NEXT_SYNC}`,
       name,
     );
   }
@@ -227,24 +214,6 @@ async function conclude(facts: Facts): Promise<Conclusion> {
     name,
     set,
   };
-}
-
-/** What filter does before the packet reaches a listener or one of our own rules; `undefined` for nothing. */
-function stopOf(fate: Fate): string | undefined {
-  if (fate.kind === 'passes' || fate.kind === 'sent') return undefined;
-  return fate.kind !== 'unclear' && isOurs(fate.by.table, fate.by.chain) ? undefined : stopped(fate);
-}
-
-function stopped(stop: Stop): string {
-  if (stop.kind === 'unclear') return `a rule decides whose effect is not known ${shown(stop)}`;
-  const verb = stop.kind === 'dropped' ? 'drops' : 'rejects';
-  const { table, chain, rule } = stop.by;
-  return rule.startsWith('-P ') ? `the policy of ${table} ${chain} ${verb} it` : `a rule ${verb} it ${shown(stop)}`;
-}
-
-/** In brackets, as the end of the sentence is no part of it. */
-function shown({ by: { table, chain, rule } }: Pick<Stop, 'by'>): string {
-  return `(-t ${table} -A ${chain} ${rule})`;
 }
 
 function outOfRange({ question, packet }: Facts, { servicePort }: CarriedPort): Conclusion | undefined {
@@ -283,21 +252,17 @@ function turnedAway(
 }
 
 /** No rule of nat decides. */
-async function untouched(facts: Facts): Promise<Conclusion> {
+async function untouched(facts: Facts, { missing }: Extract<Fate, { kind: 'passes' }>): Promise<Conclusion> {
   const { question, packet, path, listeners, tracker, machine } = facts;
   const { address, port, protocol } = question;
   const [claimant] = tracker.claimants(address, port, protocol);
   if (claimant !== undefined) {
     const { name, clusterIPs, loadBalancerIPs, externalIPs } = claimant;
-    const portals = packet.isOwn ? PORTALS_HOST : PORTALS_CONTAINER;
-    const jump = JUMPS.find(({ to }) => to === portals)?.spec;
     const carried = listeners.carried(name);
     const notOpen = carried && whyNotOpen(carried);
     const isNodePort = ![...clusterIPs, ...loadBalancerIPs, ...externalIPs].includes(address);
     if (notOpen !== undefined) return notTaken(`${name} should take it, but ${notOpen}`, name);
-    if (!path.rules.some(({ rule }) => rule === jump)) {
-      return notTaken(`${name} should take it, but no rule jumps to ${portals} ${NEXT_SYNC}`, name);
-    }
+    if (missing !== undefined) return notTaken(`${name} should take it, but ${missing} ${NEXT_SYNC}`, name);
     if (!isNodePort) return notTaken(`${name} should take it, but no rule does ${NEXT_SYNC}`, name);
     const unless = 'if --nodeport-addresses allows it, the next sync of the rules brings one';
     return notTaken(`${name} has this NodePort, but no rule takes it at this address; ${unless}`, name);
@@ -305,7 +270,7 @@ async function untouched(facts: Facts): Promise<Conclusion> {
   const owner = packet.isOwn && machine.isLocal(address) ? listeners.ownerOf(port, protocol) : undefined;
   const set = owner && listeners.carried(owner)?.listeners.find(({ localPort }) => localPort === port)?.set;
   if (owner !== undefined && set !== undefined) {
-    const stop = stopOf(path.filter);
+    const { stop } = path;
     const text = `it is the proxy's own port for ${owner}, which answers to this node itself`;
     return stop === undefined
       ? { isTaken: true, text, name: owner, set }

@@ -1,4 +1,6 @@
+import { claimName } from '../../capture/claims.ts';
 import type { Address, IpFamily } from '../../model/address.ts';
+import type { Conflict } from '../../model/capture.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName, type WeightedEndpoint } from '../../model/endpoint.ts';
 import { goesWithout } from '../../model/finding.ts';
@@ -32,7 +34,6 @@ import {
   type Traffic,
   type View,
 } from '../../model/view.ts';
-import type { PortalConflict } from '../../rules/rule-set.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
@@ -47,7 +48,7 @@ interface CarriedPorts {
   /** Why no endpoint of its own set may serve. */
   whyEmpty(name: ServicePortName): string | undefined;
   /** What it claims and another Service port has. */
-  conflictsOf(name: ServicePortName): readonly PortalConflict[];
+  conflictsOf(name: ServicePortName): readonly Conflict[];
   /** What it goes without for another reason. */
   refusedOf(name: ServicePortName): readonly Pick<RefusedPart, 'what' | 'reason'>[];
 }

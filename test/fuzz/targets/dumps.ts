@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { chainsOf, fixedChains } from '../../../src/rules/chain-layout.ts';
-import { isOurs } from '../../../src/rules/chains.ts';
-import { type ChainRules, jumpTarget, parseDump } from '../../../src/rules/dump.ts';
-import { installedPorts } from '../../../src/rules/local-ports.ts';
-import { planCleanup, planTable, textOf, type WantedChain } from '../../../src/rules/plan.ts';
-import { RuleSet, treesOf } from '../../../src/rules/rule-set.ts';
+import { chainsOf, fixedChains } from '../../../src/capture/iptables/chain-layout.ts';
+import { isOurs } from '../../../src/capture/iptables/chains.ts';
+import { type ChainRules, jumpTarget, parseDump } from '../../../src/capture/iptables/dump.ts';
+import { installedPorts } from '../../../src/capture/iptables/installed.ts';
+import type { WantedChain } from '../../../src/capture/iptables/plan.ts';
+import { cleanupText, nodeFacts, planOf, portal, Rules } from '../../capture/fixtures.ts';
 import { FakeIptables } from '../../fakes/fake-iptables.ts';
-import { nodeFacts, portal } from '../../rules/fixtures.ts';
 import { mutateOne } from '../mutate.ts';
 import { checkLine, checkName } from '../rule-grammar.ts';
 import type { OpenTarget } from '../target.ts';
@@ -15,7 +14,7 @@ import type { OpenTarget } from '../target.ts';
 /* The text of iptables-save → the local ports that it names, and the lines that make it what is wanted. */
 
 const NODE = nodeFacts();
-const RULES = new RuleSet(NODE, [portal({ name: 'default/web', clusterIPs: ['10.96.0.1'], nodePort: 30_080 })]);
+const RULES = new Rules(NODE, [portal({ name: 'default/web', clusterIPs: ['10.96.0.1'], nodePort: 30_080 })]);
 const TABLES = ['nat', 'filter'] as const;
 
 export const open: OpenTarget = () => ({
@@ -34,10 +33,10 @@ export const open: OpenTarget = () => ({
         checkName(name);
         assert.ok(localPort >= 1 && localPort <= 65_535, `port ${localPort}`);
       }
-      checkCleanup(planCleanup({ table, dump: text }));
-      const lines = [...(planTable(table, installed, wantedIn(table))?.lines ?? [])];
-      for (const line of lines.slice(1, -1)) checkPlanned(line, table, installed);
-      if (lines.length > 0) await checkResult(table, installed, textOf(lines));
+      checkCleanup(cleanupText(table, text));
+      const plan = planOf(table, text, wantedIn(table));
+      for (const line of plan?.split('\n').slice(1, -2) ?? []) checkPlanned(line, table, installed);
+      if (plan !== undefined) await checkResult(table, installed, plan);
     }
   },
 });
@@ -49,7 +48,7 @@ function checkCleanup(plan = ''): void {
 }
 
 function wantedIn(table: 'nat' | 'filter'): readonly WantedChain[] {
-  const chains = [...fixedChains(table, 'IPv4'), ...chainsOf(treesOf(RULES.trees(), table), NODE)];
+  const chains = [...fixedChains(table, 'IPv4'), ...chainsOf(RULES.trees(table), { table, family: 'IPv4' })];
   return chains.map(({ name, rules, jumps }) => ({ name, specs: [...rules.map(({ spec }) => spec), ...jumps] }));
 }
 
@@ -74,7 +73,6 @@ async function checkResult(table: 'nat' | 'filter', installed: ChainRules, plan:
     return;
   }
   await kernel.restore('IPv4', plan);
-  const after = parseDump(await kernel.save('IPv4', table)).get(table) ?? new Map();
-  const left = planTable(table, after, wantedIn(table));
-  assert.deepEqual([...(left?.lines ?? [])], [], 'one transaction is enough');
+  const left = planOf(table, await kernel.save('IPv4', table), wantedIn(table));
+  assert.equal(left, undefined, 'one transaction is enough');
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { IptablesErrorCode } from '../../../src/capture/iptables/iptables.ts';
 import type { ExecResult } from '../../../src/kernel/iptables/exec.ts';
 import { failureOf } from '../../../src/kernel/iptables/iptables.ts';
-import type { IptablesErrorCode } from '../../../src/model/iptables.ts';
 
 type Row = readonly [code: number | null, stderr: string, expected: IptablesErrorCode, line?: number];
 

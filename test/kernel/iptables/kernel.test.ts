@@ -6,20 +6,20 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { plainSpec } from '../../../src/capture/iptables/chains.ts';
+import { parseDump } from '../../../src/capture/iptables/dump.ts';
+import { installedPorts } from '../../../src/capture/iptables/installed.ts';
+import type { Iptables, Table } from '../../../src/capture/iptables/iptables.ts';
+import { IptablesMethod } from '../../../src/capture/iptables/method.ts';
 import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
 import type { Flavour } from '../../../src/kernel/iptables/flavour.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import type { IpFamily } from '../../../src/model/address.ts';
-import type { Iptables, Table } from '../../../src/model/iptables.ts';
-import { plainSpec } from '../../../src/rules/chains.ts';
-import { parseDump } from '../../../src/rules/dump.ts';
-import { installedPorts } from '../../../src/rules/local-ports.ts';
-import { planCleanup } from '../../../src/rules/plan.ts';
 import { cleanUp } from '../../../src/sync/cleanup.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
+import { cleanupText, IPV6_NODE, nodeFacts, planText, portal, renderPortals } from '../../capture/fixtures.ts';
 import { iptablesCompliance } from '../../compliance/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { IPV6_NODE, nodeFacts, planText, portal, renderPortals } from '../../rules/fixtures.ts';
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
@@ -263,7 +263,8 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       try {
         assert.equal(
           await cleanUp({
-            ...{ flavours: [iptables], conntrack: NO_CONNTRACK, connectionMark: 1, clock: systemClock, log },
+            methods: [new IptablesMethod({ iptables, isLocal: () => false, clock: systemClock, log })],
+            ...{ conntrack: NO_CONNTRACK, connectionMark: 1, log },
           }),
           0,
           JSON.stringify(log.lines),
@@ -363,7 +364,7 @@ async function apply(iptables: Iptables, table: Table, family: IpFamily = 'IPv4'
 }
 
 async function cleanup(iptables: Iptables, table: Table): Promise<boolean> {
-  const text = planCleanup({ table, dump: await iptables.save('IPv4', table) });
+  const text = cleanupText(table, await iptables.save('IPv4', table));
   if (text !== undefined) await iptables.restore('IPv4', text);
   return text !== undefined;
 }

@@ -4,17 +4,17 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import type { FamilyCapture } from '../../../src/capture/family-capture.ts';
+import { parseDump } from '../../../src/capture/iptables/dump.ts';
+import type { Iptables } from '../../../src/capture/iptables/iptables.ts';
 import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
-import type { Iptables } from '../../../src/model/iptables.ts';
-import { parseDump } from '../../../src/rules/dump.ts';
-import { PortHistory } from '../../../src/rules/port-history.ts';
-import type { Portal, PortalDelta } from '../../../src/rules/portal.ts';
+import type { Portal, PortalDelta } from '../../../src/model/capture.ts';
 import { MAX_RULES } from '../../../src/services/service-limits.ts';
-import { RuleSync } from '../../../src/sync/rule-sync.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
+import { nodeFacts, type PortalFields, portal } from '../../capture/fixtures.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { nodeFacts, type PortalFields, portal } from '../../rules/fixtures.ts';
+import { iptablesCapture } from '../../support/capture.ts';
 import { address } from '../../support/model.ts';
 
 const SERVICES = 10_000;
@@ -64,7 +64,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
   describe(`${SERVICES} Services through iptables-${flavour}`, () => {
     let iptables: Iptables;
     const restored: string[] = [];
-    let rules: RuleSync;
+    let rules: FamilyCapture;
 
     before(async () => {
       const run = createExec({ clock: systemClock });
@@ -76,16 +76,9 @@ for (const flavour of ['nft', 'legacy'] as const) {
       rules = open();
     });
 
-    function open(): RuleSync {
-      return new RuleSync({
-        iptables,
-        clock: systemClock,
-        log: new RecordingLog(),
-        metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} },
-        family: 'IPv4',
-        history: new PortHistory(),
-        node: () => nodeFacts({ hostAddress: address('192.168.50.10') }),
-      });
+    function open(): FamilyCapture {
+      const node = nodeFacts({ hostAddress: address('192.168.50.10') });
+      return iptablesCapture({ iptables, clock: systemClock, log: new RecordingLog(), node: () => node });
     }
 
     test('are installed, verified, and restored after a flush', async () => {
@@ -97,10 +90,10 @@ for (const flavour of ['nft', 'legacy'] as const) {
       restored.length = 0;
       await rules.sync({ verify: true });
       assert.deepEqual(restored, [], 'nothing differed');
-      assert.ok(await rules.canary());
+      assert.ok(await rules.isIntact());
 
       await iptables.restore('IPv4', '*nat\n-F\nCOMMIT\n');
-      assert.equal(await rules.canary(), false);
+      assert.equal(await rules.isIntact(), false);
       await rules.sync({ verify: true });
       assert.deepEqual(
         ruleLines(await iptables.save('IPv4', 'nat')).filter((line) => line.includes('--to-')),

@@ -12,8 +12,8 @@ import { serviceObjects } from '../manifests.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
-const UNSYNCED = 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds';
-const LOST = 'The iptables rules are not as they were installed; repairing them';
+const UNSYNCED = 'Cannot sync the rules in the kernel; the installed ones stay until a retry succeeds';
+const LOST = 'The rules in the kernel are not as they were installed; repairing them';
 
 describe(`carrying changes into iptables-${FLAVOUR}`, () => {
   let shims: IptablesShims;

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
+import type { Portal } from '../../../src/model/capture.ts';
 import type { ServicePort } from '../../../src/model/service-port.ts';
-import type { Portal } from '../../../src/rules/portal.ts';
-import { nodeFacts, type PortalFields, planText, portal, renderPortals } from '../../rules/fixtures.ts';
+import { nodeFacts, type PortalFields, planText, portal, renderPortals } from '../../capture/fixtures.ts';
 import { address, ENDPOINT } from '../../support/model.ts';
 import type { Agent } from '../agent.ts';
 import { testEnvironment } from '../harness.ts';
@@ -125,12 +125,12 @@ for (const at of [IPV4, IPV6]) {
           await listen(localPort, name);
           if (localSetPort !== undefined) await listen(localSetPort, `${name}-local`);
         }
-        const node = { ...nodeFacts({ clusterCidrs: [at.pods] }), family: at.family, bindAddress };
+        const node = { ...nodeFacts({ clusterCidrs: [at.pods], bindAddress }), family: at.family };
         const { rules } = renderPortals([...PORTALS[at.family], ...more], { ...node, hostAddress: address(at.node) });
         const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
         for (const table of ['nat', 'filter'] as const) {
           const input = planText(table, '', rules) ?? '';
-          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PH-'), more.length > 0);
+          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PB-'), more.length > 0);
           await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
         }
       });

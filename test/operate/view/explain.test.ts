@@ -1,18 +1,20 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { follow } from '../../../src/capture/iptables/follow.ts';
+import type { Iptables, Table } from '../../../src/capture/iptables/iptables.ts';
+import { DROP_PORT, REJECT_PORT } from '../../../src/capture/portal.ts';
 import type { Address } from '../../../src/model/address.ts';
 import type { Endpoint, EndpointAddress } from '../../../src/model/endpoint.ts';
 import type { Service, ServiceKey } from '../../../src/model/service.ts';
 import type { ServicePort } from '../../../src/model/service-port.ts';
 import { listenerId } from '../../../src/model/service-port.ts';
 import type { Explanation, Question, ServiceView } from '../../../src/model/view.ts';
-import { createExplain, type ExplainSources } from '../../../src/operate/view/explain.ts';
-import { DROP_PORT, REJECT_PORT } from '../../../src/rules/chains.ts';
+import { createExplain } from '../../../src/operate/view/explain.ts';
 import { ServiceTracker } from '../../../src/services/service-tracker.ts';
 import type { Clock } from '../../../src/util/clock.ts';
+import { nodeFacts, planText, renderPortals } from '../../capture/fixtures.ts';
 import { FakeIptables } from '../../fakes/fake-iptables.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
-import { nodeFacts, planText, renderPortals } from '../../rules/fixtures.ts';
 import { address, cidr } from '../../support/model.ts';
 import { settle } from '../../support/until.ts';
 
@@ -139,15 +141,16 @@ class World {
   }
 
   explainer(
-    iptables: ExplainSources['iptables'] = this.iptables,
+    iptables: Pick<Iptables, 'list'> = this.iptables,
     clock: Clock = new ManualClock(),
   ): (question: Question) => Promise<Explanation> {
+    const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
     return createExplain({
-      iptables,
       dataPlane: { nextPick: async (id, client) => this.#pick(id, client) },
       families: () => [
         {
           family: 'IPv4',
+          capture: { follow: (packet) => follow(packet, { list, isLocal, clock }) },
           tracker: this.tracker,
           listeners: {
             carried: (name) => this.carried(name),

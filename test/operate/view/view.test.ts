@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Conflict } from '../../../src/model/capture.ts';
 import type { Counters, EndpointStats, ListenerStats, OpenConnection } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
@@ -8,7 +9,6 @@ import type { Rates } from '../../../src/model/view.ts';
 import type { DialError } from '../../../src/operate/log/dial-errors.ts';
 import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
-import type { PortalConflict } from '../../../src/rules/rule-set.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { address as ip, servicePort as servicePortOf } from '../../support/model.ts';
 
@@ -32,7 +32,7 @@ function setUp() {
   const errors = new Map<string, DialError>();
   const unsampled = new Set<ListenerId>();
   const reasons = new Map<ServicePortName, string>();
-  const conflicts: PortalConflict[] = [];
+  const conflicts: Conflict[] = [];
   const refused: { what: string; reason: string }[] = [];
   const sources = {
     families: () =>

@@ -1,0 +1,174 @@
+import { isDeepStrictEqual } from 'node:util';
+import {
+  type Capture,
+  CaptureError,
+  type Conflict,
+  type FollowedPacket,
+  type InstalledPort,
+  type NodeFacts,
+  type Path,
+  type Portal,
+  type PortalDelta,
+  type Problem,
+} from '../model/capture.ts';
+import type { ServicePortName } from '../model/service.ts';
+import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { messageOf } from '../util/text.ts';
+import { eachInSlices } from '../util/wait.ts';
+import { ClaimBook } from './claim-book.ts';
+import { claimName } from './claims.ts';
+import type { BackEnd, BackEndOptions, CaptureMethod, Installed } from './method.ts';
+import type { PortBook } from './port-book.ts';
+
+interface FamilyCaptureOptions extends Omit<BackEndOptions, 'ports'> {
+  readonly method: CaptureMethod;
+  /** Other methods, by which a previous run may have captured. */
+  readonly others: readonly CaptureMethod[];
+  readonly ports: PortBook;
+  /** Called before every sync, because the node's address may change. `undefined`: the last facts stay. */
+  readonly node: () => NodeFacts | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** What portals claim on this node, granted and handed to the back end of one method. Work is in slices. */
+export class FamilyCapture implements Capture {
+  readonly #options: FamilyCaptureOptions;
+  readonly #backEnd: BackEnd;
+  /** What the next sync takes up; `undefined`: without a portal. */
+  readonly #changed = new Map<ServicePortName, Portal | undefined>();
+  #claims: ClaimBook | undefined;
+  /** Of {@link #claims}, if they are complete. */
+  #node: NodeFacts | undefined;
+  /** The holders in the kernel from a previous run, until the first sync. */
+  #found: ReadonlyMap<string, ServicePortName> = new Map();
+  /** Methods that may have something left in the kernel. */
+  readonly #left: Set<CaptureMethod>;
+
+  constructor(options: FamilyCaptureOptions) {
+    const { method, others } = options;
+    this.#options = options;
+    this.#backEnd = method.open(options);
+    this.#left = new Set(others);
+  }
+
+  get portals(): Iterable<Portal> {
+    return this.#options.ports.portals;
+  }
+
+  apply({ upserted, removed }: PortalDelta): void {
+    for (const name of removed) this.#changed.set(name, undefined);
+    for (const portal of upserted) this.#changed.set(portal.servicePort.name, portal);
+  }
+
+  async sync({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
+    const node = this.#options.node() ?? this.#node;
+    if (node === undefined) throw new Error(`this node has no ${this.#options.family} address to lead clients to`);
+    const claims = await this.#claimsOn(node);
+    const written = await this.#backEnd.write({ verify });
+    claims.settle();
+    this.#found = new Map();
+    await this.#removeOthers();
+    return written;
+  }
+
+  isIntact(): Promise<boolean> {
+    return this.#backEnd.isIntact();
+  }
+
+  async installedPorts(): Promise<readonly InstalledPort[]> {
+    const { family, method, others } = this.#options;
+    // What cannot be read is not in use: another method may not work on this node at all.
+    const orNothing = (error: unknown): Installed => {
+      if (error instanceof CaptureError && !error.mayPass) return { ports: [], holders: new Map() };
+      throw error;
+    };
+    const ofOthers = others.map((each) => each.installed(family).catch(orNothing));
+    const all = await Promise.all([method.installed(family), ...ofOthers]);
+    // Of two, that of this method counts.
+    this.#found = new Map(all.toReversed().flatMap(({ holders }) => [...holders]));
+    const isRetired = ({ retiredForMs }: InstalledPort) => Number(retiredForMs !== undefined);
+    const ports = all.flatMap((each) => each.ports).sort((a, b) => isRetired(a) - isRetired(b));
+    const byPort = new Map<string, InstalledPort>();
+    for (const port of ports) {
+      const key = `${port.localPort}/${port.protocol}`;
+      if (!byPort.has(key)) byPort.set(key, port);
+    }
+    return [...byPort.values()];
+  }
+
+  holds(name: ServicePortName, to: Pick<Destination, 'address' | 'port'>, protocol: ProxiedProtocol): boolean {
+    const what = claimName(to, protocol);
+    return (this.#claims === undefined ? this.#found.get(what) : this.#claims.holderOf(what)) === name;
+  }
+
+  conflictsOf(name: ServicePortName): readonly Conflict[] {
+    return this.#claims?.conflictsOf(name) ?? [];
+  }
+
+  problems(): readonly Problem[] {
+    const conflicts = (this.#claims?.conflicts() ?? []).map(({ owner, holder, what }) => ({
+      key: `${owner} ${holder} ${what}`,
+      svc: owner,
+      message: 'Two Service ports claim the same address; one of them goes without it',
+      fields: { holder, what },
+    }));
+    return [...conflicts, ...this.#backEnd.problems()];
+  }
+
+  follow(packet: FollowedPacket): Promise<Path> {
+    const { method, family } = this.#options;
+    return method.follow(family, packet);
+  }
+
+  /** The claims of all portals on this node. When the node has changed, all are made anew. */
+  async #claimsOn(node: NodeFacts): Promise<ClaimBook> {
+    const { clock, ports } = this.#options;
+    const [before, found] = [this.#claims, this.#found];
+    if (before !== undefined && isDeepStrictEqual(node, this.#node)) {
+      await this.#takeChanges(before);
+      return before;
+    }
+    await this.#takeChanges();
+    // Should this fail, it begins again.
+    this.#node = undefined;
+    this.#backEnd.begin(node);
+    const holderOf = (what: string) => (before === undefined ? found.get(what) : before.holderOf(what));
+    const claims = new ClaimBook(node, (old, granted) => this.#backEnd.replace(old, granted), holderOf);
+    await eachInSlices(clock, [...ports.portals], (portal) => claims.set(portal));
+    this.#claims = claims;
+    this.#node = node;
+    return claims;
+  }
+
+  async #takeChanges(claims?: ClaimBook): Promise<void> {
+    const { clock, ports } = this.#options;
+    await eachInSlices(clock, [...this.#changed], ([name, portal]) => {
+      if (portal === undefined) ports.remove(name);
+      else ports.serve(portal);
+      if (portal === undefined) claims?.remove(name);
+      else claims?.set(portal);
+      this.#changed.delete(name);
+    });
+  }
+
+  /** Not before this method captures. */
+  async #removeOthers(): Promise<void> {
+    const { family, log } = this.#options;
+    for (const other of this.#left) {
+      const { name: method } = other;
+      try {
+        const removed = await other.remove(family, { kubeProxys: false });
+        if (removed !== undefined) log.info('Removed what another method of capture had installed', { family, method });
+        this.#left.delete(other);
+      } catch (error) {
+        if (error instanceof CaptureError && error.mayPass) continue;
+        this.#left.delete(other);
+        const fields = { family, method, err: messageOf(error) };
+        log.warn('Cannot remove what another method of capture may have installed; --cleanup removes it', fields);
+      }
+    }
+  }
+}

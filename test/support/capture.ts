@@ -1,0 +1,47 @@
+import { FamilyCapture } from '../../src/capture/family-capture.ts';
+import type { Iptables } from '../../src/capture/iptables/iptables.ts';
+import { IptablesMethod } from '../../src/capture/iptables/method.ts';
+import type { CaptureMethod } from '../../src/capture/method.ts';
+import { PortBook, type PortBookOptions } from '../../src/capture/port-book.ts';
+import type { IpFamily } from '../../src/model/address.ts';
+import type { NodeFacts } from '../../src/model/capture.ts';
+import type { SyncMetrics } from '../../src/model/metrics.ts';
+import type { Clock } from '../../src/util/clock.ts';
+import type { Log } from '../../src/util/log.ts';
+
+export const NO_METRICS: SyncMetrics = {
+  changesQueued: () => {},
+  syncDone: () => {},
+  restoreFailed: () => {},
+  rulesInstalled: () => {},
+};
+
+/** A book of the ports 40,000 to 50,000, unless the options say otherwise. */
+export function portBook(clock: Clock, options: Partial<PortBookOptions> = {}): PortBook {
+  return new PortBook({
+    range: { first: 40_000, last: 50_000 },
+    reserved: new Set(),
+    random: () => 0,
+    ...options,
+    clock,
+  });
+}
+
+interface Options {
+  readonly iptables: Iptables;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly node: () => NodeFacts | undefined;
+  readonly family?: IpFamily;
+  readonly metrics?: SyncMetrics;
+  readonly ports?: PortBook;
+  readonly connectionMark?: number;
+  readonly others?: readonly CaptureMethod[];
+}
+
+/** Captures by these iptables. */
+export function iptablesCapture({ iptables, clock, log, ...options }: Options): FamilyCapture {
+  const { family = 'IPv4', metrics = NO_METRICS, ports = portBook(clock), others = [], connectionMark, node } = options;
+  const method = new IptablesMethod({ iptables, isLocal: () => false, clock, log });
+  return new FamilyCapture({ method, others, family, metrics, ports, connectionMark, node, clock, log });
+}

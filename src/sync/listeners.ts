@@ -43,11 +43,25 @@ interface Slot {
   readonly id: ListenerId;
   readonly name: ServicePortName;
   readonly set: EndpointSetName;
+  state: State;
+  /** It is being opened or closed. */
+  isBusy: boolean;
 }
 
-interface Listener extends Slot {
-  readonly protocol: ProxiedProtocol;
-  readonly localPort: number;
+type State =
+  | { readonly kind: 'closed'; readonly retry?: Retry }
+  | {
+      readonly kind: 'open';
+      readonly protocol: ProxiedProtocol;
+      readonly localPort: number;
+      /** `retired`: nobody wants it, and it closes when no rule sends to it. `misplaced`: something else needs its port. */
+      leaving: 'retired' | 'misplaced' | undefined;
+    };
+
+/** A Service port, from when it is wanted until its listeners are closed. */
+interface Entry {
+  servicePort: ServicePort | undefined;
+  readonly slots: readonly Slot[];
 }
 
 interface Wanted {
@@ -59,6 +73,8 @@ interface Retry {
   readonly failures: number;
   /** The last of them. */
   readonly failure: string;
+  /** It waits for a local port, too. */
+  readonly lacksPort: boolean;
   readonly timer: Timer;
 }
 
@@ -87,20 +103,11 @@ class NoLocalPort extends Error {}
  */
 export class Listeners {
   readonly #options: ListenersOptions;
-  readonly #wanted = new Map<ServicePortName, ServicePort>();
-  readonly #open = new Map<ListenerId, Listener>();
+  readonly #entries = new Map<ServicePortName, Entry>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
-  readonly #retries = new Map<ListenerId, Retry>();
-  /** Those of {@link #retries} that lack a local port. */
-  readonly #waiting = new Map<ListenerId, Slot>();
   #wake: Timer | undefined;
-  /** Open on a port that something else needs. */
-  readonly #misplaced = new Set<ListenerId>();
-  /** Open and no longer wanted, until no rule sends to them. */
-  readonly #retired = new Set<ListenerId>();
   /** Names whose portal may differ from the last {@link takePortalDelta}. */
   readonly #changed = new Set<ServicePortName>();
-  readonly #busy = new Set<ListenerId>();
   readonly #working = new Set<Promise<void>>();
   readonly #lines: ServiceLog;
   #onPortalsChanged = () => {};
@@ -126,26 +133,28 @@ export class Listeners {
   /** Takes over ports that the data plane already has. Before any other call. */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
-      const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
-      this.#options.ports.adopt({ name, set, protocol }, localPort);
-      this.#opened({ id, name, set, protocol, localPort });
-      this.#retired.add(id);
+      const slot = this.#entry(name).slots.find((each) => each.id === id);
+      if (slot === undefined) continue;
+      this.#options.ports.adopt({ name, set: slot.set, protocol }, localPort);
+      this.#opened(slot, { kind: 'open', protocol, localPort, leaving: 'retired' });
     }
   }
 
   want(port: ServicePort): void {
-    const { name } = port;
-    const before = this.#portal(name);
-    this.#wanted.set(name, port);
-    for (const set of SETS) this.#reconcile(this.#slot(name, set));
-    const after = this.#portal(name);
-    if (after !== undefined && !(before !== undefined && samePortal(before, after))) this.#portalChanged(name);
+    const entry = this.#entry(port.name);
+    const before = portalOf(entry);
+    entry.servicePort = port;
+    for (const slot of entry.slots) this.#reconcile(slot);
+    const after = portalOf(entry);
+    if (after !== undefined && !(before !== undefined && samePortal(before, after))) this.#portalChanged(port.name);
   }
 
   unwant(name: ServicePortName): void {
-    const before = this.#portal(name);
-    this.#wanted.delete(name);
-    for (const set of SETS) this.#reconcile(this.#slot(name, set));
+    const entry = this.#entry(name);
+    const before = portalOf(entry);
+    entry.servicePort = undefined;
+    for (const slot of entry.slots) this.#reconcile(slot);
+    this.#forgetIfGone(name);
     if (before !== undefined) this.#portalChanged(name);
   }
 
@@ -159,7 +168,7 @@ export class Listeners {
     const upserted: Portal[] = [];
     const removed: ServicePortName[] = [];
     for (const name of this.#changed) {
-      const portal = this.#portal(name);
+      const portal = portalOf(this.#entries.get(name));
       if (portal !== undefined) upserted.push(portal);
       else removed.push(name);
     }
@@ -169,36 +178,35 @@ export class Listeners {
 
   /** How many Service ports are wanted. */
   get count(): number {
-    return this.#wanted.size;
+    return [...this.names()].length;
   }
 
   get openCount(): number {
-    return this.#open.size;
+    return this.#slotsWhere(({ state }) => state.kind === 'open').length;
   }
 
-  names(): Iterable<ServicePortName> {
-    return this.#wanted.keys();
+  *names(): Generator<ServicePortName> {
+    for (const [name, { servicePort }] of this.#entries) if (servicePort !== undefined) yield name;
   }
 
   /** A wanted Service port with its listeners, open or not. */
   carried(name: ServicePortName): CarriedPort | undefined {
-    const servicePort = this.#wanted.get(name);
+    const { servicePort, slots = [] } = this.#entries.get(name) ?? {};
     if (servicePort === undefined) return undefined;
-    const sets = servicePort.local === undefined ? SETS.slice(0, 1) : SETS;
+    const used = slots.filter(({ set }) => set === 'own' || servicePort.local !== undefined);
     return {
       servicePort,
-      listeners: sets.map((set) => {
-        const { id } = this.#slot(name, set);
-        const failure = this.#retries.get(id)?.failure;
-        const localPort = this.#localPort(name, set, servicePort);
-        return { id, set, localPort, ...(failure !== undefined && { failure }) };
+      listeners: used.map((slot) => {
+        const { id, set, state } = slot;
+        const failure = state.kind === 'closed' ? state.retry?.failure : undefined;
+        return { id, set, localPort: localPortOf(slot, servicePort), ...(failure !== undefined && { failure }) };
       }),
     };
   }
 
   /** Looks at all listeners. */
   ownerOf(port: number, protocol: ProxiedProtocol): ServicePortName | undefined {
-    return this.#listenerOn(port, protocol)?.name;
+    return this.#slotOn(port, protocol)?.name;
   }
 
   /** The ports of open listeners; these sets change. */
@@ -214,15 +222,12 @@ export class Listeners {
   }
 
   /** Pass them to {@link closeRetired} once rules without them are installed. */
-  retired(): ListenerId[] {
-    return [...this.#retired];
+  retired(): readonly Slot[] {
+    return this.#slotsWhere(isRetired);
   }
 
-  closeRetired(ids: readonly ListenerId[]): void {
-    for (const id of ids) {
-      const listener = this.#open.get(id);
-      if (listener !== undefined && this.#retired.has(id)) this.#work(listener);
-    }
+  closeRetired(slots: readonly Slot[]): void {
+    for (const slot of slots) if (isRetired(slot)) this.#work(slot);
   }
 
   /**
@@ -232,18 +237,18 @@ export class Listeners {
   vacate(ports: readonly { readonly port: number; readonly protocol: Protocol }[]): void {
     for (const { port, protocol } of ports) {
       if (protocol === 'SCTP' || !this.#localPorts[protocol].has(port)) continue;
-      const listener = this.#listenerOn(port, protocol);
-      if (listener === undefined) continue;
-      const { id, name: svc } = listener;
+      const slot = this.#slotOn(port, protocol);
+      if (slot?.state.kind !== 'open') continue;
+      const { name: svc, state } = slot;
       this.#options.log.warn('A local port has become a NodePort; its Service port moves to another', { svc, port });
-      this.#misplaced.add(id);
-      this.#work(listener);
+      state.leaving ??= 'misplaced';
+      this.#work(slot);
     }
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const id of this.#retries.keys()) this.#forgetRetry(id);
+    for (const slot of this.#slots()) forgetRetry(slot);
     this.#wake?.cancel();
     this.#wake = undefined;
   }
@@ -251,26 +256,45 @@ export class Listeners {
   /** Undoes {@link stop}, and opens what is wanted. */
   resume(): void {
     this.#stopped = false;
-    for (const name of this.#wanted.keys()) {
-      for (const set of SETS) {
-        const slot = this.#slot(name, set);
-        const wanted = this.#wantedAt(slot);
-        if (wanted === undefined) continue;
-        if (this.#misplaced.has(slot.id) || this.#open.get(slot.id)?.protocol !== wanted.protocol) this.#work(slot);
-      }
+    for (const slot of this.#slots()) {
+      const wanted = this.#wantedAt(slot);
+      if (wanted !== undefined && !isServing(slot, wanted.protocol)) this.#work(slot);
     }
   }
 
-  #listenerOn(port: number, protocol: ProxiedProtocol): Listener | undefined {
-    return [...this.#open.values()].find((each) => each.localPort === port && each.protocol === protocol);
+  *#slots(): Generator<Slot> {
+    for (const { slots } of this.#entries.values()) yield* slots;
   }
 
-  #slot(name: ServicePortName, set: EndpointSetName): Slot {
-    return { id: listenerId(name, this.#options.family, set), name, set };
+  #slotsWhere(suits: (slot: Slot) => boolean): readonly Slot[] {
+    return [...this.#slots()].filter(suits);
+  }
+
+  #slotOn(port: number, protocol: ProxiedProtocol): Slot | undefined {
+    return this.#slotsWhere(({ state }) => {
+      return state.kind === 'open' && state.localPort === port && state.protocol === protocol;
+    })[0];
+  }
+
+  #entry(name: ServicePortName): Entry {
+    const known = this.#entries.get(name);
+    if (known !== undefined) return known;
+    const slots = SETS.map((set): Slot => {
+      return { id: listenerId(name, this.#options.family, set), name, set, state: { kind: 'closed' }, isBusy: false };
+    });
+    const entry: Entry = { servicePort: undefined, slots };
+    this.#entries.set(name, entry);
+    return entry;
+  }
+
+  #forgetIfGone(name: ServicePortName): void {
+    const entry = this.#entries.get(name);
+    const isClosed = ({ state, isBusy }: Slot) => state.kind === 'closed' && !isBusy;
+    if (entry?.servicePort === undefined && entry?.slots.every(isClosed)) this.#entries.delete(name);
   }
 
   #wantedAt({ name, set }: Slot): Wanted | undefined {
-    const port = this.#wanted.get(name);
+    const port = this.#entries.get(name)?.servicePort;
     const endpoints: EndpointSet | undefined = set === 'own' ? port : port?.local;
     if (port === undefined || endpoints === undefined) return undefined;
     const kept = keptAddresses(port, set, this.#options.clientAddresses);
@@ -278,32 +302,17 @@ export class Listeners {
   }
 
   #reconcile(slot: Slot): void {
-    const { id } = slot;
+    const { id, state } = slot;
     const wanted = this.#wantedAt(slot);
-    const listener = this.#open.get(id);
     if (wanted === undefined) {
-      this.#forgetRetry(id);
-      if (listener !== undefined) this.#retired.add(id);
-    } else if (listener?.protocol === wanted.protocol) {
-      this.#retired.delete(id);
+      forgetRetry(slot);
+      if (state.kind === 'open') state.leaving = 'retired';
+    } else if (state.kind === 'open' && state.protocol === wanted.protocol) {
+      if (state.leaving === 'retired') state.leaving = undefined;
       this.#options.dataPlane.update(id, wanted.backends);
     } else {
       this.#work(slot);
     }
-  }
-
-  #portal(name: ServicePortName): Portal | undefined {
-    const servicePort = this.#wanted.get(name);
-    if (servicePort === undefined) return undefined;
-    const localPort = this.#localPort(name, 'own', servicePort);
-    if (localPort === undefined) return undefined;
-    const localSetPort = servicePort.local && this.#localPort(name, 'local', servicePort);
-    return { servicePort, localPort, ...(localSetPort !== undefined && { localSetPort }) };
-  }
-
-  #localPort(name: ServicePortName, set: EndpointSetName, { protocol }: ServicePort): number | undefined {
-    const listener = this.#open.get(this.#slot(name, set).id);
-    return listener?.protocol === protocol ? listener.localPort : undefined;
   }
 
   #portalChanged(name: ServicePortName): void {
@@ -313,23 +322,20 @@ export class Listeners {
 
   /** Opens or closes a listener until it is as wanted. */
   #work(slot: Slot): void {
-    const { id } = slot;
-    if (this.#busy.has(id) || this.#stopped) return;
-    this.#busy.add(id);
+    if (slot.isBusy || this.#stopped) return;
+    slot.isBusy = true;
     const work = this.#converge(slot).finally(() => this.#working.delete(work));
     this.#working.add(work);
   }
 
   async #converge(slot: Slot): Promise<void> {
-    const { id } = slot;
     try {
       for (;;) {
         const wanted = this.#wantedAt(slot);
-        const listener = this.#open.get(id);
-        const isMisplaced = this.#misplaced.has(id) || this.#retired.has(id);
-        if (listener !== undefined && (isMisplaced || listener.protocol !== wanted?.protocol)) {
-          await this.#close(listener);
-        } else if (listener === undefined && wanted !== undefined && !this.#stopped) {
+        const { state } = slot;
+        if (state.kind === 'open' && !isServing(slot, wanted?.protocol)) {
+          await this.#close(slot, state);
+        } else if (state.kind === 'closed' && wanted !== undefined && !this.#stopped) {
           if (!(await this.#openOne(slot, wanted))) return;
         } else {
           return;
@@ -337,30 +343,30 @@ export class Listeners {
       }
     } finally {
       // In the same turn as the last look at what is wanted: a later change starts the work again.
-      this.#busy.delete(id);
+      slot.isBusy = false;
+      this.#forgetIfGone(slot.name);
     }
   }
 
-  #opened(listener: Listener): void {
-    this.#open.set(listener.id, listener);
-    this.#localPorts[listener.protocol].add(listener.localPort);
+  #opened(slot: Slot, state: Open): void {
+    slot.state = state;
+    this.#localPorts[state.protocol].add(state.localPort);
     this.#hasNewPorts = true;
   }
 
-  async #close(listener: Listener): Promise<void> {
-    const { id, name, protocol, localPort } = listener;
+  async #close(slot: Slot, { protocol, localPort, leaving }: Open): Promise<void> {
+    const { id, name, set } = slot;
     const { dataPlane, ports, log } = this.#options;
-    this.#open.delete(id);
-    this.#misplaced.delete(id);
+    slot.state = CLOSED;
     // A retired listener's portal is gone already; otherwise the Service port has another protocol now.
-    if (!this.#retired.delete(id)) this.#portalChanged(name);
+    if (leaving !== 'retired') this.#portalChanged(name);
     try {
       await dataPlane.close(id);
     } catch (error) {
       log.error('Cannot close a listener; its local port stays taken', { svc: name, err: String(error) });
     }
     this.#localPorts[protocol].delete(localPort);
-    ports.giveBack(listener, localPort);
+    ports.giveBack({ name, set, protocol }, localPort);
     this.#wakeWaiting();
     log.v(2)?.info('Stopped listening', { svc: name, port: localPort });
   }
@@ -370,15 +376,16 @@ export class Listeners {
     const { id, name } = slot;
     const { protocol } = wanted;
     const { dataPlane, log } = this.#options;
-    const servicePort = this.#wanted.get(name);
+    const servicePort = this.#entries.get(name)?.servicePort;
     try {
       const localPort = await this.#listen(slot, wanted);
-      this.#forgetRetry(id);
-      this.#opened({ id, name, set: slot.set, protocol, localPort });
+      forgetRetry(slot);
       // The Service port may have changed meanwhile.
       const latest = this.#wantedAt(slot);
-      if (latest === undefined) this.#retired.add(id);
-      else if (this.#wanted.get(name) !== servicePort) dataPlane.update(id, latest.backends);
+      this.#opened(slot, { kind: 'open', protocol, localPort, leaving: latest === undefined ? 'retired' : undefined });
+      if (latest !== undefined && this.#entries.get(name)?.servicePort !== servicePort) {
+        dataPlane.update(id, latest.backends);
+      }
       log.v(1)?.info('Proxying for a Service port', { svc: name, protocol, port: localPort });
       this.#portalChanged(name);
       return true;
@@ -414,40 +421,63 @@ export class Listeners {
   }
 
   #retryLater(slot: Slot, error: unknown): void {
-    const { id, name } = slot;
-    if (this.#wantedAt(slot) === undefined || this.#stopped) return;
-    const before = this.#retries.get(id);
-    before?.timer.cancel();
-    const failures = (before?.failures ?? 0) + 1;
+    const { name, state } = slot;
+    if (state.kind === 'open' || this.#wantedAt(slot) === undefined || this.#stopped) return;
+    state.retry?.timer.cancel();
+    const failures = (state.retry?.failures ?? 0) + 1;
     const retryInMs = backoffMs(failures, RETRY);
     const { clock } = this.#options;
     const failure = messageOf(error);
-    if (error instanceof NoLocalPort) {
-      this.#waiting.set(id, slot);
-      if (failures === 1) this.#onUnserved({ name, reason: failure });
-    }
+    const lacksPort = error instanceof NoLocalPort;
+    if (lacksPort && failures === 1) this.#onUnserved({ name, reason: failure });
     this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: failure, retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
-    this.#retries.set(id, { failures, failure, timer });
+    slot.state = { kind: 'closed', retry: { failures, failure, lacksPort, timer } };
   }
 
   /** A local port is free again: tries again at once where one was lacking. */
   #wakeWaiting(): void {
-    if (this.#waiting.size === 0) return;
     this.#wake ??= this.#options.clock.after(WAKE_MS, () => {
       this.#wake = undefined;
-      for (const slot of [...this.#waiting.values()]) {
-        const protocol = this.#wanted.get(slot.name)?.protocol;
-        if (protocol !== undefined && this.#options.ports.isWithinShare({ ...slot, protocol })) this.#work(slot);
+      for (const slot of this.#slotsWhere(({ state }) => state.kind === 'closed' && state.retry?.lacksPort === true)) {
+        const { name, set } = slot;
+        const protocol = this.#entries.get(name)?.servicePort?.protocol;
+        if (protocol !== undefined && this.#options.ports.isWithinShare({ name, set, protocol })) this.#work(slot);
       }
     });
   }
+}
 
-  #forgetRetry(id: ListenerId): void {
-    this.#retries.get(id)?.timer.cancel();
-    this.#retries.delete(id);
-    this.#waiting.delete(id);
-  }
+type Open = Extract<State, { kind: 'open' }>;
+
+const CLOSED: State = { kind: 'closed' };
+
+/** Open for this protocol, and to stay. */
+function isServing({ state }: Slot, protocol: ProxiedProtocol | undefined): boolean {
+  return state.kind === 'open' && state.protocol === protocol && state.leaving === undefined;
+}
+
+function isRetired({ state }: Slot): boolean {
+  return state.kind === 'open' && state.leaving === 'retired';
+}
+
+function forgetRetry(slot: Slot): void {
+  if (slot.state.kind !== 'closed' || slot.state.retry === undefined) return;
+  slot.state.retry.timer.cancel();
+  slot.state = CLOSED;
+}
+
+function localPortOf({ state }: Slot, { protocol }: ServicePort): number | undefined {
+  return state.kind === 'open' && state.protocol === protocol ? state.localPort : undefined;
+}
+
+/** `undefined` while the listener of its own set is not open. */
+function portalOf({ servicePort, slots }: Entry = { servicePort: undefined, slots: [] }): Portal | undefined {
+  if (servicePort === undefined) return undefined;
+  const [localPort, ofLocal] = slots.map((slot) => localPortOf(slot, servicePort));
+  if (localPort === undefined) return undefined;
+  const localSetPort = servicePort.local && ofLocal;
+  return { servicePort, localPort, ...(localSetPort !== undefined && { localSetPort }) };
 }
 
 function backendsOf(

@@ -38,7 +38,7 @@ before(() => {
 test('pods are recognized by --detect-local-mode and the current Node object', () => {
   assert.deepEqual(nodeOf('--cluster-cidr', '10.244.0.0/16').facts(IPV4)?.pods, [{ source: cidr('10.244.0.0/16') }]);
   const prefix = nodeOf('--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cali');
-  assert.deepEqual(prefix.facts(IPV4)?.pods, [{ inInterface: 'cali+' }]);
+  assert.deepEqual(prefix.facts(IPV4)?.pods, [{ inInterface: { name: 'cali', isPrefix: true } }]);
   const node = nodeOf('--detect-local-mode', 'NodeCIDR', '--cluster-cidr', '10.244.0.0/16');
   assert.deepEqual(node.facts(IPV4)?.pods, []);
   for (const each of ['10.244.1.0/24', '10.244.2.0/24']) {

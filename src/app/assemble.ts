@@ -57,7 +57,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
 
   const { exec } = new ExecHelper({ clock, log });
   const openRules = async () => {
-    const capture = await openCapture(config, { exec, log });
+    const capture = await openCapture(config, families, { exec, log });
     const address = (family: IpFamily) => node.address(family);
     const probe = (family: IpFamily) => capture.method.probe(family);
     const served = new ServedFamilies({ families, address, probe, clock, log });
@@ -151,7 +151,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     startedAt,
     configuration,
     data,
-    method: capture.method,
+    capture,
     controlPlane,
     health,
     source,

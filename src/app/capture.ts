@@ -1,24 +1,47 @@
+import { type Candidate, type Choice, chooseMethod } from '../capture/choose.ts';
 import { IptablesMethod } from '../capture/iptables/method.ts';
 import type { CaptureMethod } from '../capture/method.ts';
 import type { Config } from '../config/config.ts';
 import { machine } from '../kernel/addresses.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
+import { type Flavour, installedFlavours, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
+import type { IpFamily } from '../model/address.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
-/** How this process captures, and how another may have before. */
-export interface OpenedCapture {
-  readonly method: CaptureMethod;
-  readonly others: readonly CaptureMethod[];
+interface Means {
+  readonly exec: Exec;
+  readonly log: Log;
 }
 
-/** Rejects with a `CaptureError` when there are no programs for it. */
+/** Chooses how this process captures. Rejects with a `CaptureError` when it cannot. */
 export async function openCapture(
-  { iptablesMode: flavour }: Pick<Config, 'iptablesMode'>,
-  { exec, log }: { readonly exec: Exec; readonly log: Log },
-): Promise<OpenedCapture> {
+  config: Pick<Config, 'capture' | 'iptablesMode' | 'dataPlane'>,
+  families: readonly IpFamily[],
+  means: Means,
+): Promise<Choice> {
+  const choice = await chooseMethod(config.capture, candidates(config, means), families);
+  const { method, why } = choice;
+  means.log.info(`Packets for Services are captured by ${method.description}`, { why });
+  return choice;
+}
+
+/** In the order in which they are tried. */
+export function candidates(
+  { iptablesMode }: Pick<Config, 'iptablesMode' | 'dataPlane'>,
+  means: Means,
+): readonly Candidate[] {
+  return [{ name: 'iptables', open: () => openIptables(iptablesMode, means) }];
+}
+
+/** All that a proxy may have used on this node over time. */
+export async function everyMethod(mode: Flavour | 'auto', means: Means): Promise<readonly CaptureMethod[]> {
+  const flavours = mode === 'auto' ? await installedFlavours(means.exec) : [mode];
+  return await Promise.all(flavours.map((flavour) => openIptables(flavour, means)));
+}
+
+export async function openIptables(flavour: Flavour | 'auto' | Tools, { exec, log }: Means): Promise<CaptureMethod> {
   const iptables = await createIptables({ flavour, exec, log });
-  const { isLocal } = machine;
-  return { method: new IptablesMethod({ iptables, isLocal, clock, log }), others: [] };
+  return new IptablesMethod({ iptables, isLocal: machine.isLocal, clock, log });
 }

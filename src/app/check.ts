@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { IptablesMethod } from '../capture/iptables/method.ts';
+import { chooseMethod } from '../capture/choose.ts';
 import type { CaptureMethod } from '../capture/method.ts';
 import { checkClientAddresses } from '../check/client-addresses.ts';
 import { checkCongestionControl } from '../check/congestion-control.ts';
@@ -26,16 +26,16 @@ import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { UsageError } from '../config/usage-error.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
-import { localAddresses, machine as thisHost } from '../kernel/addresses.ts';
+import { localAddresses } from '../kernel/addresses.ts';
 import { obstacleFinder } from '../kernel/client-addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { createExec, type Exec } from '../kernel/iptables/exec.ts';
 import type { Tools } from '../kernel/iptables/flavour.ts';
-import { createIptables } from '../kernel/iptables/iptables.ts';
 import { FAMILIES, type IpFamily } from '../model/address.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { counted, messageOf } from '../util/text.ts';
+import { candidates, openIptables } from './capture.ts';
 import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
 import { httpPortsOf } from './pipeline.ts';
@@ -98,30 +98,49 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
   const machine = thisMachine(exec, clock);
   const log = new FindingsLog('harmless if others reach that address from here');
   const node = new ThisNode(config, { name: '', log });
+  const means = { exec, log: new FindingsLog('') };
   let tools: Tools | undefined;
+  let method: CaptureMethod | undefined;
   let families = FAMILIES;
+  /** Where trying changes nothing. */
+  const apart = (of: CaptureMethod) => methodApart(of, config, exec, tools);
   return [
     { name: 'privileges', run: () => checkPrivileges(machine, config) },
     {
       name: 'iptables',
       run: async () => {
+        if (config.capture === 'nft') return [];
         const checked = await checkTools(machine, config.iptablesMode);
         tools = checked.tools;
-        return checked.findings;
+        // Without them, nft may do.
+        return config.capture === 'auto' && tools === undefined ? [] : checked.findings;
+      },
+    },
+    {
+      name: 'capture',
+      run: async () => {
+        try {
+          const probe = async (each: CaptureMethod, family: IpFamily) => (await apart(each)).probe(family);
+          const choice = await chooseMethod(config.capture, candidates(config, means), families, probe);
+          method = choice.method;
+          return [ok(`packets for Services are captured by ${method.description}: ${choice.why}`)];
+        } catch (error) {
+          return [fail(messageOf(error), 'install Debian\'s package "iptables" or "nftables", and load their modules')];
+        }
       },
     },
     {
       name: 'families',
       run: async () => {
-        if (tools === undefined) return [];
-        const checked = await servedFamilies(config, node, exec, tools);
+        if (method === undefined) return [];
+        const checked = await servedFamilies(config, node, method, await apart(method));
         families = checked.families;
         return [...checked.findings, ...log.findings];
       },
     },
     {
       name: 'kernel rules',
-      run: async () => (tools ? checkKernelRules(await methodOf(tools, inEmptyNamespace(exec)), families, clock) : []),
+      run: async () => (method ? checkKernelRules(await apart(method), families, clock) : []),
     },
     { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
     {
@@ -150,22 +169,29 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
   ];
 }
 
-async function methodOf(tools: Tools, exec: Exec): Promise<CaptureMethod> {
-  const log = new FindingsLog('');
-  const iptables = await createIptables({ flavour: tools, exec, log });
-  return new IptablesMethod({ iptables, isLocal: thisHost.isLocal, clock, log });
+/** The same method with programs that run in an empty network namespace. */
+async function methodApart(
+  { name }: CaptureMethod,
+  config: Config,
+  exec: Exec,
+  tools: Tools | undefined,
+): Promise<CaptureMethod> {
+  const means = { exec: inEmptyNamespace(exec), log: new FindingsLog('') };
+  // The flavour is that of this machine.
+  if (name === 'iptables' && tools !== undefined) return await openIptables(tools, means);
+  const candidate = candidates(config, means).find((each) => each.name === name);
+  if (candidate === undefined) throw new Error(`there is no method ${name}`);
+  return await candidate.open();
 }
 
 /** The families that a run would serve; both where that is not known. */
 async function servedFamilies(
   { bindAddress }: Config,
   node: ThisNode,
-  exec: Exec,
-  tools: Tools,
+  method: CaptureMethod,
+  apart: CaptureMethod,
 ): Promise<{ readonly families: readonly IpFamily[]; readonly findings: readonly Finding[] }> {
   const quiet = new FindingsLog('');
-  const method = await methodOf(tools, exec);
-  const apart = await methodOf(tools, inEmptyNamespace(exec));
   const address = (family: IpFamily) => node.address(family);
   const probe = (family: IpFamily) => apart.probe(family);
   try {

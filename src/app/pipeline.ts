@@ -1,3 +1,4 @@
+import type { Choice } from '../capture/choose.ts';
 import { FamilyCapture } from '../capture/family-capture.ts';
 import { PortBook, type PortBookOptions } from '../capture/port-book.ts';
 import type { Config } from '../config/config.ts';
@@ -17,7 +18,6 @@ import { Listeners } from '../sync/listeners.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
-import type { OpenedCapture } from './capture.ts';
 import type { ThisNode } from './node.ts';
 import type { Source } from './source.ts';
 
@@ -39,7 +39,7 @@ export interface Surroundings {
   readonly dataPlane: DataPlane;
   /** See `CaptureFacts`. */
   readonly isMarking: boolean;
-  readonly capture: OpenedCapture;
+  readonly capture: Choice;
   readonly conntrack: Conntrack;
   readonly log: Log;
 }
@@ -82,7 +82,8 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const flows = new FlowSync({ family, conntrack, clock, log, metrics });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, flows, clientAddresses, scheduler });
   const capture: Capture = new FamilyCapture({
-    ...around.capture,
+    method: around.capture.method,
+    others: around.capture.others,
     clock,
     log,
     metrics,

@@ -1,22 +1,20 @@
 import { writeFileSync } from 'node:fs';
-import { IptablesMethod } from '../capture/iptables/method.ts';
 import type { CommandLine, LogConfig } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { PROGRAM } from '../config/version.ts';
-import { allLocalAddresses, machine } from '../kernel/addresses.ts';
+import { allLocalAddresses } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { applyMachineSettings } from '../kernel/host-settings.ts';
 import { createExec } from '../kernel/iptables/exec.ts';
-import { installedFlavours } from '../kernel/iptables/flavour.ts';
-import { createIptables } from '../kernel/iptables/iptables.ts';
 import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
 import type { MachineSettings } from '../model/host-settings.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput } from '../operate/log/output.ts';
 import { cleanUp } from '../sync/cleanup.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { everyMethod } from './capture.ts';
 import { run } from './run.ts';
 
 const STDERR = 2;
@@ -54,12 +52,9 @@ async function cleanup({ iptablesMode: mode, connectionMark, log: logConfig }: C
   }
   const log = openLog(logConfig);
   const exec = createExec({ clock });
-  // A node may have used both over time, so by default both are looked through.
-  const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
-  if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
-  const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
-  const { isLocal } = machine;
-  const methods = tools.map((iptables) => new IptablesMethod({ iptables, isLocal, clock, log }));
+  // A node may have used several over time.
+  const methods = await everyMethod(mode, { exec, log });
+  if (methods.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const failures = await cleanUp({ methods, conntrack, connectionMark, log });
   await log.flush();

@@ -1,4 +1,4 @@
-import type { CaptureMethod } from '../capture/method.ts';
+import type { Choice } from '../capture/choose.ts';
 import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
@@ -28,7 +28,7 @@ export interface ViewParts {
   readonly startedAt: () => number;
   readonly configuration: Context['configuration'];
   readonly data: OpenedDataPlane;
-  readonly method: CaptureMethod;
+  readonly capture: Choice;
   readonly controlPlane: ControlPlane<Pipeline>;
   readonly health: Health;
   readonly source: Source;
@@ -88,7 +88,18 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
 }
 
 function nodeView(
-  { nodeName, startedAt, configuration, data, method, controlPlane, health, source, log, weights }: ViewParts,
+  {
+    nodeName,
+    startedAt,
+    configuration,
+    data,
+    capture: { method, why },
+    controlPlane,
+    health,
+    source,
+    log,
+    weights,
+  }: ViewParts,
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
   const api = source.status?.();
@@ -102,6 +113,7 @@ function nodeView(
     now: clock.wallNow(),
     engine: data.engine,
     ...(data.workers !== undefined && { workers: data.workers }),
+    capture: { method: method.description, why },
     ...(method.flavour !== undefined && { iptables: method.flavour }),
     healthy: health.report().healthy,
     families: controlPlane.active.map(({ family, tracker, listeners, metrics }) => {

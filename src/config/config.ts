@@ -1,5 +1,5 @@
 import type { Address, Cidr, PortRange } from '../model/address.ts';
-import type { InterfaceMatch } from '../model/capture.ts';
+import type { CaptureMethodName, InterfaceMatch } from '../model/capture.ts';
 import type { ClientAddressPolicy } from '../model/client-address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
@@ -9,6 +9,9 @@ import type { ListenAddress } from './values.ts';
 
 /** `auto`: fast where it can run, else node. */
 export type Engine = 'auto' | 'fast' | 'node';
+
+/** `auto`: iptables where it works, else nft. */
+export type CaptureMode = 'auto' | CaptureMethodName;
 
 export type IptablesMode = 'auto' | 'nft' | 'legacy';
 
@@ -76,6 +79,7 @@ export interface Config {
   /** Threads of the fast engine; `undefined`: as fits the number of cores. */
   readonly workers: number | undefined;
   readonly dataPlane: DataPlaneOptions;
+  readonly capture: CaptureMode;
   readonly iptablesMode: IptablesMode;
   readonly iptablesSyncPeriodMs: number;
   /** At most the sync period. */

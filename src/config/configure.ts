@@ -119,6 +119,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       connectionMark: connectionMark(values),
       congestionControl: values['tcp-congestion-control'] || undefined,
     },
+    capture: values.capture,
     iptablesMode: values['iptables-mode'],
     iptablesSyncPeriodMs: syncPeriodMs,
     iptablesMinSyncPeriodMs: minSyncPeriodMs,

@@ -251,7 +251,12 @@ export const FLAGS = {
       field: 'iptables.masqueradeAll',
     }),
   }),
-  ...grouped('iptables rules:', {
+  ...grouped('Rules in the kernel:', {
+    capture: one(oneOf('auto', 'iptables', 'nft'), 'auto', {
+      describe:
+        'what captures packets for Services: auto takes iptables where its programs and modules work, else nft; ' +
+        'after a change, what the other has installed is removed',
+    }),
     'iptables-mode': one(oneOf('auto', 'nft', 'legacy'), 'auto', {
       describe: 'which iptables to drive: auto takes the one that the node already uses',
     }),

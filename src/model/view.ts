@@ -49,6 +49,8 @@ export interface NodeView {
   readonly engine: 'fast' | 'node';
   /** Threads of the fast engine. */
   readonly workers?: number;
+  /** How packets for Services are captured ("iptables nft", "nft"), and why so. */
+  readonly capture: { readonly method: string; readonly why: string };
   /** The flavour of iptables, where that captures. */
   readonly iptables?: string;
   readonly healthy: boolean;

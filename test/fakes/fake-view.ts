@@ -51,7 +51,8 @@ export class FakeView implements View {
       now: FAKE_NOW,
       engine: 'fast',
       workers: 2,
-      iptables: 'iptables v1.8.9 (nf_tables)',
+      capture: { method: 'iptables nft', why: 'it works on this node' },
+      iptables: 'nft',
       healthy: true,
       families: [
         {

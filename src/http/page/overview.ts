@@ -32,12 +32,12 @@ export function marks({ healthy }: NodeView, { down, empty, degraded, pending }:
 }
 
 export function overview(node: NodeView): Html {
-  const { version, nodeVersion, engine, workers, iptables, pid, startedAt, now, totals, rates } = node;
+  const { version, nodeVersion, engine, workers, capture, pid, startedAt, now, totals, rates } = node;
   const { configNotInForce, drained, weights, loopDelayMs, memory, descriptors } = node;
   const threads = workers === undefined ? '' : `, ${counted(workers, 'worker')}`;
   const { open, limit } = descriptors;
   const weighted = weights.map((each) => `${endpointName(each)} ${each.weight}`);
-  return html`<p class="dim">version ${version} · up ${span(now - startedAt)} · ${engine} engine${threads} · iptables ${iptables} · Node.js ${nodeVersion} · process ${pid}</p>
+  return html`<p class="dim">version ${version} · up ${span(now - startedAt)} · ${engine} engine${threads} · ${capture.method} · Node.js ${nodeVersion} · process ${pid}</p>
 <dl class="tiles">
 ${node.families.map((family) => familyTile(family, now))}
 ${apiTile(node)}

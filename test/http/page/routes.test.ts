@@ -139,6 +139,7 @@ class EvilView extends FakeView {
       ...node,
       nodeName: EVIL,
       version: EVIL,
+      capture: { method: EVIL, why: EVIL },
       iptables: EVIL,
       drained: [EVIL],
       configNotInForce: EVIL,

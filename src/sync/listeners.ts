@@ -54,7 +54,7 @@ type State =
       readonly kind: 'open';
       readonly protocol: ProxiedProtocol;
       readonly localPort: number;
-      /** `retired`: nobody wants it, and it closes when no rule sends to it. `misplaced`: something else needs its port. */
+      /** `retired`: not wanted, until no rule sends to it. `misplaced`: something else needs its port. */
       leaving: 'retired' | 'misplaced' | undefined;
     };
 

@@ -1,4 +1,3 @@
-import { claimName } from '../../capture/claims.ts';
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { Conflict } from '../../model/capture.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';

@@ -1,4 +1,5 @@
 import { parseAddress } from '../src/model/address.ts';
+import { namedEndpoint } from '../src/model/endpoint.ts';
 import { SCHEDULERS, type SchedulerName } from '../src/model/scheduler.ts';
 import { AffinityMemory } from '../src/services/affinity-memory.ts';
 import { Member } from '../src/services/member.ts';
@@ -15,7 +16,7 @@ const OPEN = 5000;
 
 function pickerFor(scheduler: SchedulerName, count: number): Picker {
   const picker = new Picker({
-    create: (endpoint, name) => new Member(endpoint, name),
+    create: (endpoint) => new Member(endpoint),
     random: Math.random,
     affinity: { maxClients: 0, memory: new AffinityMemory(0), namespace: 'bench' },
     maglevTables: new MaglevTables(),
@@ -23,7 +24,7 @@ function pickerFor(scheduler: SchedulerName, count: number): Picker {
   const endpoints = Array.from({ length: count }, (_, index) => {
     const address = parseAddress(`10.1.${index >> 8}.${index & 255}`);
     if (address === undefined) throw new RangeError(`there is no address for endpoint ${index}`);
-    return { address, port: 80, weight: 1 + (index % 3) };
+    return { ...namedEndpoint(address, 80), weight: 1 + (index % 3) };
   });
   picker.update({ endpoints, affinity: { type: 'None' }, scheduler }, 0);
   return picker;

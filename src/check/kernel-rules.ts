@@ -4,6 +4,7 @@ import { PortBook } from '../capture/port-book.ts';
 import type { Exec, ExecResult } from '../kernel/iptables/exec.ts';
 import { type Address, addressBlock, type IpFamily, parseAddress } from '../model/address.ts';
 import { CaptureError, type NodeFacts, type Portal, type Problem } from '../model/capture.ts';
+import { namedEndpoint } from '../model/endpoint.ts';
 import type { ServicePort } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 import { messageOf } from '../util/text.ts';
@@ -109,7 +110,7 @@ function samplePortals(family: IpFamily): readonly Portal[] {
     loadBalancerIPs: [at(family, 4)],
     loadBalancerSourceRanges: [addressBlock(at(family, 6))],
     affinity: { type: 'None' },
-    endpoints: [{ address: at(family, 5), port: 8_080 }],
+    endpoints: [namedEndpoint(at(family, 5), 8_080)],
   };
   const { healthCheckNodePort, ...ofUdp } = servicePort;
   return [

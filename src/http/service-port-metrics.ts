@@ -1,6 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
 import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../model/data-plane.ts';
-import { endpointName } from '../model/endpoint.ts';
 import { partsOf } from '../model/service.ts';
 
 /*
@@ -142,7 +141,7 @@ export function* endpointRows(stats: Iterable<ListenerStats>): Generator<SeriesR
   for (const port of stats) {
     const labels = labelsOf(port);
     for (const { endpoint, counters } of port.endpoints ?? []) {
-      yield { labels: `${labels},endpoint="${endpointName(endpoint)}"`, counters };
+      yield { labels: `${labels},endpoint="${endpoint.name}"`, counters };
     }
   }
 }

@@ -1,7 +1,7 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ClientFacts, KeptAddresses } from './client-address.ts';
 import type { ConnectionLogSink } from './connection-log.ts';
-import type { Endpoint, WeightedEndpoint } from './endpoint.ts';
+import type { Endpoint, NamedEndpoint, WeightedEndpoint } from './endpoint.ts';
 import type { AdoptedPort, HandOver } from './hand-over.ts';
 import type { SchedulerName } from './scheduler.ts';
 import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
@@ -24,7 +24,7 @@ export interface ListenSpec {
 export interface Backends {
   readonly endpoints: readonly WeightedEndpoint[];
   /** Get no new connections. Established ones continue, and answers of UDP flows still arrive. */
-  readonly draining?: readonly Endpoint[];
+  readonly draining?: readonly NamedEndpoint[];
   readonly affinity: SessionAffinity;
   /** Absent: `rr`. */
   readonly scheduler?: SchedulerName;
@@ -140,7 +140,7 @@ export interface ListenerStats extends Omit<AdoptedPort, 'address'> {
 }
 
 export interface EndpointStats {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly counters: Readonly<Counters>;
 }
 

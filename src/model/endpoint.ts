@@ -51,8 +51,14 @@ export interface Endpoint {
   readonly port: number;
 }
 
+/** An endpoint of a listener. */
+export interface NamedEndpoint extends Endpoint {
+  /** See {@link endpointName}. It is made once, with the value. */
+  readonly name: string;
+}
+
 /** An endpoint of a set that gets new connections. */
-export interface WeightedEndpoint extends Endpoint {
+export interface WeightedEndpoint extends NamedEndpoint {
   /** 1…65535. Absent: 1. */
   readonly weight?: number;
 }
@@ -68,6 +74,15 @@ export interface SetWeight extends Endpoint {
 /** `address:port`, or `[address]:port` for IPv6. It identifies an endpoint. */
 export function endpointName({ address, port }: { readonly address: string; readonly port: number }): string {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+export function namedEndpoint(address: Address, port: number): NamedEndpoint {
+  return { address, port, name: endpointName({ address, port }) };
+}
+
+/** As operators get it, in JSON. */
+export function withoutName({ address, port }: Endpoint): Endpoint {
+  return { address, port };
 }
 
 /** This node's place in the cluster, for traffic policies and topology hints. */

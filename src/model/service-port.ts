@@ -1,5 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
-import { type Endpoint, endpointName, type WeightedEndpoint } from './endpoint.ts';
+import { endpointName, type NamedEndpoint, type WeightedEndpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
@@ -13,7 +13,7 @@ export interface EndpointSet {
    * They get no new connections: terminating, not ready, of weight 0, or excluded by policy or topology. Established
    * connections continue. An endpoint in neither list is gone for good. Absent when there are none.
    */
-  readonly draining?: readonly Endpoint[];
+  readonly draining?: readonly NamedEndpoint[];
   /** Set when `endpoints` is empty only because policy excludes the nodes of all endpoints that can serve. */
   readonly onlyElsewhere?: true;
 }

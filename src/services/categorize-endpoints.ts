@@ -1,16 +1,16 @@
 import { familyOf, type IpFamily } from '../model/address.ts';
 import {
-  type Endpoint,
   type EndpointAddress,
   type EndpointGroup,
   type EndpointPort,
-  endpointName,
+  type NamedEndpoint,
   type NodeTopology,
+  namedEndpoint,
 } from '../model/endpoint.ts';
 import type { ServicePortSpec, TrafficPolicy } from '../model/service.ts';
 
 export interface Candidate {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly state: EndpointAddress;
   /** 0 is no new connections. */
   readonly weight: number;
@@ -104,7 +104,7 @@ function hintedFor(
 export interface CandidateFacts {
   readonly family: IpFamily;
   /** What an operator has set. */
-  weightOf(endpoint: Endpoint): number | undefined;
+  weightOf(endpoint: NamedEndpoint): number | undefined;
 }
 
 /**
@@ -128,17 +128,16 @@ export function candidatesOf(
     for (const { port } of group.ports.filter((each) => matchesSpec(each, spec))) {
       for (const state of group.addresses) {
         if (familyOf(state.address) !== family) continue;
-        const endpoint = { address: state.address, port };
+        const endpoint = namedEndpoint(state.address, port);
         const set = weightOf(endpoint);
         const weight = set ?? group.weight ?? 1;
         const candidate: Candidate = { endpoint, state, weight, ...(set !== undefined && { isWeightSet: true }) };
-        const key = endpointName(candidate.endpoint);
-        const other = candidates.get(key);
-        if (other === undefined || better(candidate, other)) candidates.set(key, candidate);
+        const other = candidates.get(endpoint.name);
+        if (other === undefined || better(candidate, other)) candidates.set(endpoint.name, candidate);
       }
     }
   }
-  return [...candidates.keys()].sort().map((key) => candidates.get(key) as Candidate);
+  return [...candidates.keys()].sort().map((name) => candidates.get(name) as Candidate);
 }
 
 /**

@@ -1,9 +1,9 @@
-import type { Endpoint } from '../model/endpoint.ts';
+import type { NamedEndpoint } from '../model/endpoint.ts';
 import type { AffinityMemory, Part } from './affinity-memory.ts';
 
 interface Entry {
   readonly client: string;
-  endpoint: Endpoint;
+  endpoint: NamedEndpoint;
   usedMs: number;
   older: Entry | undefined;
   newer: Entry | undefined;
@@ -45,13 +45,13 @@ export class ClientAffinity implements Part {
   }
 
   /** The client's endpoint, unless its last use was `timeoutMs` or more ago (upstream: `floor(age) >= ttl`). */
-  get(client: string, nowMs: number): Endpoint | undefined {
+  get(client: string, nowMs: number): NamedEndpoint | undefined {
     while (this.#oldest !== undefined && this.#isExpired(this.#oldest, nowMs)) this.#remove(this.#oldest);
     const entry = this.#entries.get(client);
     return entry === undefined || this.#isExpired(entry, nowMs) ? undefined : entry.endpoint;
   }
 
-  set(client: string, endpoint: Endpoint, nowMs: number): void {
+  set(client: string, endpoint: NamedEndpoint, nowMs: number): void {
     const known = this.#entries.get(client);
     const entry = known ?? { client, endpoint, usedMs: nowMs, older: undefined, newer: undefined };
     if (known === undefined) this.#entries.set(client, entry);
@@ -65,7 +65,7 @@ export class ClientAffinity implements Part {
   }
 
   /** Does nothing when the client has another endpoint by now. */
-  forget(client: string, endpoint: Endpoint): void {
+  forget(client: string, endpoint: NamedEndpoint): void {
     const entry = this.#entries.get(client);
     if (entry?.endpoint === endpoint) this.#remove(entry);
   }
@@ -89,7 +89,11 @@ export class ClientAffinity implements Part {
   }
 
   /** The longest silent client first. */
-  *[Symbol.iterator](): Iterator<{ readonly client: string; readonly endpoint: Endpoint; readonly usedMs: number }> {
+  *[Symbol.iterator](): Iterator<{
+    readonly client: string;
+    readonly endpoint: NamedEndpoint;
+    readonly usedMs: number;
+  }> {
     for (let entry = this.#oldest; entry !== undefined; entry = entry.newer) yield entry;
   }
 

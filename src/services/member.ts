@@ -1,5 +1,5 @@
 import type { DialFailure } from '../model/data-plane.ts';
-import type { Endpoint } from '../model/endpoint.ts';
+import type { NamedEndpoint } from '../model/endpoint.ts';
 
 /** A failed dial. */
 export interface Failure {
@@ -13,13 +13,11 @@ export interface Failure {
  * or draining; connections may hold it longer. Times are of the engine's clock.
  */
 export class Member {
-  /** `endpointName` of {@link endpoint}. */
-  readonly name: string;
   /**
    * Another object each time that the endpoint comes into the set. So what was remembered of one that left never
    * applies to its return.
    */
-  endpoint: Endpoint;
+  endpoint: NamedEndpoint;
   /** Where it is in {@link Pool.members}; -1 while it is not in the set. */
   position = -1;
   /** 1…65535. */
@@ -44,9 +42,12 @@ export class Member {
   /** Set by its pool: {@link open} changed while it is in the set. */
   onLoad: ((member: Member) => void) | undefined;
 
-  constructor(endpoint: Endpoint, name: string) {
+  constructor(endpoint: NamedEndpoint) {
     this.endpoint = endpoint;
-    this.name = name;
+  }
+
+  get name(): string {
+    return this.endpoint.name;
   }
 
   /** A dial or a flow begins. Every one ends with one call of {@link released}. */

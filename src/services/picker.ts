@@ -1,6 +1,6 @@
 import { unmapped } from '../model/address.ts';
 import type { Backends, DialFailure } from '../model/data-plane.ts';
-import type { Endpoint, WeightedEndpoint } from '../model/endpoint.ts';
+import type { NamedEndpoint, WeightedEndpoint } from '../model/endpoint.ts';
 import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
 import { type AffinityOptions, ClientAffinity } from './client-affinity.ts';
 import { type EjectionOptions, type EjectionRecord, Ejections } from './ejections.ts';
@@ -204,8 +204,8 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
   readonly #nowMs: number;
   #tries = 0;
   /** By the object of the endpoint: one that has left and come back may be tried again. */
-  #last: Endpoint | undefined;
-  #tried: Set<Endpoint> | undefined;
+  #last: NamedEndpoint | undefined;
+  #tried: Set<NamedEndpoint> | undefined;
 
   constructor(state: PickerState<Each>, client: string, nowMs: number) {
     this.#state = state;
@@ -236,7 +236,7 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
     return trial;
   }
 
-  #retry(failed: Endpoint): Each | undefined {
+  #retry(failed: NamedEndpoint): Each | undefined {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);

@@ -1,10 +1,10 @@
 import type { Backends } from '../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import type { NamedEndpoint } from '../model/endpoint.ts';
 import type { Random } from '../util/clock.ts';
 import type { Member } from './member.ts';
 
-/** Makes the member of a new endpoint. `index`: where it is in the endpoints and, after them, the draining ones. */
-export type CreateMember<Each extends Member> = (endpoint: Endpoint, name: string, index: number) => Each;
+/** Makes the member of a new endpoint. */
+export type CreateMember<Each extends Member> = (endpoint: NamedEndpoint) => Each;
 
 /** What an update did to a pool. */
 export interface PoolChange<Each extends Member> {
@@ -43,7 +43,7 @@ export class Pool<Each extends Member> {
     return this.#members;
   }
 
-  /** In the set or draining, by `endpointName`. */
+  /** In the set or draining. */
   find(name: string): Each | undefined {
     return this.#byName.get(name);
   }
@@ -54,8 +54,8 @@ export class Pool<Each extends Member> {
   }
 
   /** The member of which this is the object, if it is still in the set. One that left and came back has another. */
-  at(endpoint: Endpoint): Each | undefined {
-    const member = this.#byName.get(endpointName(endpoint));
+  at(endpoint: NamedEndpoint): Each | undefined {
+    const member = this.#byName.get(endpoint.name);
     return member?.endpoint === endpoint && member.position >= 0 ? member : undefined;
   }
 
@@ -64,11 +64,11 @@ export class Pool<Each extends Member> {
     const before = this.#byName;
     const byName = new Map<string, Each>();
     const joined: Each[] = [];
-    const known = (endpoint: Endpoint, index: number): Each => {
-      const name = endpointName(endpoint);
+    const known = (endpoint: NamedEndpoint): Each => {
+      const { name } = endpoint;
       let member = byName.get(name) ?? before.get(name);
       if (member === undefined) {
-        member = this.#setup.create(endpoint, name, index);
+        member = this.#setup.create(endpoint);
         member.onLoad = this.#setup.onLoad;
         joined.push(member);
       }
@@ -76,14 +76,14 @@ export class Pool<Each extends Member> {
       return member;
     };
     let kind: PoolChange<Each>['kind'] = 'none';
-    for (const [index, endpoint] of endpoints.entries()) {
-      const member = known(endpoint, index);
+    for (const endpoint of endpoints) {
+      const member = known(endpoint);
       const { weight = 1 } = endpoint;
       if (member.weight !== weight) kind = 'weights';
       member.weight = weight;
     }
     const members = [...byName.values()];
-    for (const [index, endpoint] of draining.entries()) known(endpoint, endpoints.length + index);
+    for (const endpoint of draining) known(endpoint);
     this.#byName = byName;
 
     if (this.#enter(members, nowMs) || members.length !== this.#members.length) {
@@ -96,8 +96,8 @@ export class Pool<Each extends Member> {
   }
 
   /** Puts the set into the order of another process. */
-  restore(order: readonly Endpoint[]): void {
-    const named = new Set(order.flatMap((endpoint) => this.find(endpointName(endpoint)) ?? []));
+  restore(order: readonly NamedEndpoint[]): void {
+    const named = new Set(order.flatMap(({ name }) => this.find(name) ?? []));
     const first = [...named].filter(({ position }) => position >= 0);
     this.#arrange([...first, ...this.#members.filter((member) => !named.has(member))]);
   }
@@ -106,8 +106,8 @@ export class Pool<Each extends Member> {
   #enter(members: readonly Each[], nowMs: number): boolean {
     const entered = members.filter(({ position }) => position < 0);
     for (const member of entered) {
-      const { address, port } = member.endpoint;
-      member.endpoint = { address, port };
+      const { address, port, name } = member.endpoint;
+      member.endpoint = { address, port, name };
       if (this.#hasBegun) member.sinceMs = nowMs;
     }
     if (entered.length > 0) this.#hasBegun = true;

@@ -6,6 +6,7 @@ import {
   type EndpointSlice,
   type Endpoints,
   endpointName,
+  type NamedEndpoint,
   type NodeTopology,
   type SetWeight,
 } from '../model/endpoint.ts';
@@ -402,8 +403,7 @@ export class ServiceTracker {
   #surroundings(): Surroundings {
     const { family, servedFamilies = () => [family] } = this.#options;
     const weights = this.#weights;
-    const weightOf = (endpoint: Endpoint) =>
-      weights.size === 0 ? undefined : weights.get(endpointName(endpoint))?.weight;
+    const weightOf = ({ name }: NamedEndpoint) => weights.get(name)?.weight;
     const [topology, addresses] = [this.#topology, this.addresses];
     return { family, servedFamilies: servedFamilies(), topology, addresses, weightOf };
   }

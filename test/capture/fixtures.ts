@@ -15,7 +15,7 @@ import {
 import type { Rule } from '../../src/capture/iptables/rule.ts';
 import { RuleBook, type UnsafeRule } from '../../src/capture/iptables/rule-trees.ts';
 import type { Conflict, NodeFacts, Portal } from '../../src/model/capture.ts';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { address, cidr, ENDPOINT, servicePort } from '../support/model.ts';
@@ -30,7 +30,7 @@ export type PortalFields = Partial<
   readonly externalIPs?: readonly string[];
   readonly loadBalancerIPs?: readonly string[];
   readonly loadBalancerSourceRanges?: readonly string[];
-  readonly endpoints?: readonly Endpoint[];
+  readonly endpoints?: readonly NamedEndpoint[];
   readonly localPort?: number;
   readonly localSetPort?: number;
 };

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { samePortal } from '../../src/capture/portal.ts';
+import { namedEndpoint } from '../../src/model/endpoint.ts';
 import { address, ENDPOINT } from '../support/model.ts';
 import { lines, nodeFacts, type PortalFields, portal, renderPortals } from './fixtures.ts';
 
@@ -15,7 +16,7 @@ const FIELDS: PortalFields = {
   localSetPort: 40_002,
   local: { endpoints: [ENDPOINT], internal: false, external: true },
 };
-const MORE = [ENDPOINT, { address: address('10.244.1.12'), port: 8080 }];
+const MORE = [ENDPOINT, namedEndpoint(address('10.244.1.12'), 8080)];
 const { local = { endpoints: [], internal: false, external: false } } = FIELDS;
 
 describe('two portals are the same exactly when their rules are', () => {

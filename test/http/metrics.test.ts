@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import { Health } from '../../src/http/health.ts';
 import { Metrics } from '../../src/http/metrics.ts';
 import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../../src/model/data-plane.ts';
+import { namedEndpoint } from '../../src/model/endpoint.ts';
 import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
@@ -352,7 +353,7 @@ describe('Service ports', () => {
   }
 
   test('have one series for each counter, and their endpoints the same on a page of their own', async () => {
-    const endpoint = { address: address('fd00::1'), port: 8080 };
+    const endpoint = namedEndpoint(address('fd00::1'), 8080);
     const { metrics } = setUp([
       { ...port('kube-system/dns:udp', COUNTED), endpoints: [{ endpoint, counters: COUNTED }] },
     ]);
@@ -379,7 +380,7 @@ describe('Service ports', () => {
 
   test('and endpoints beyond the bound share the series of a Service without a name', async () => {
     const endpoints = [1, 2, 3].map((n) => ({
-      endpoint: { address: address(`10.0.0.${n}`), port: 80 },
+      endpoint: namedEndpoint(address(`10.0.0.${n}`), 80),
       counters: COUNTED,
     }));
     const ports = ['a', 'b', 'c', 'd'].map((service) => port(`default/${service}`, { connections: 2, active: 1 }));

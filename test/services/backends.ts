@@ -1,5 +1,5 @@
 import type { Backends } from '../../src/model/data-plane.ts';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import { type NamedEndpoint, namedEndpoint } from '../../src/model/endpoint.ts';
 import { AffinityMemory } from '../../src/services/affinity-memory.ts';
 import type { AffinityOptions } from '../../src/services/client-affinity.ts';
 import { Member } from '../../src/services/member.ts';
@@ -12,8 +12,8 @@ import { address } from '../support/model.ts';
 export const NO_SHUFFLE: Random = () => 1 - Number.EPSILON;
 
 /** A new object each time, as every update from the control plane brings new ones. */
-export function endpoint(host: number): Endpoint {
-  return { address: address(`10.0.0.${host}`), port: 80 };
+export function endpoint(host: number): NamedEndpoint {
+  return namedEndpoint(address(`10.0.0.${host}`), 80);
 }
 
 export function backends(hosts: readonly number[], timeoutSeconds?: number): Backends {
@@ -23,7 +23,7 @@ export function backends(hosts: readonly number[], timeoutSeconds?: number): Bac
   };
 }
 
-export const create: CreateMember<Member> = (endpoint, name) => new Member(endpoint, name);
+export const create: CreateMember<Member> = (endpoint) => new Member(endpoint);
 
 /** So many clients for one Service port, with memory of its own. */
 export function remembering(maxClients: number, more: Partial<AffinityOptions> = {}): AffinityOptions {

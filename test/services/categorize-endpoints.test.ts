@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { NodeTopology } from '../../src/model/endpoint.ts';
+import { type NodeTopology, namedEndpoint } from '../../src/model/endpoint.ts';
 import type { TrafficPolicy } from '../../src/model/service.ts';
 import { type Candidate, categorizeEndpoints, type EndpointPolicy } from '../../src/services/categorize-endpoints.ts';
 import { address } from '../support/model.ts';
@@ -20,7 +20,7 @@ function candidate(words: string): Candidate {
   const [nodeHints, zoneHints] = [valuesOf('nodes'), valuesOf('zones')];
   const ip = address(`10.0.0.${number}`);
   return {
-    endpoint: { address: ip, port: 80 },
+    endpoint: namedEndpoint(ip, 80),
     state: {
       address: ip,
       ready: rest.includes('ready'),

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { namedEndpoint } from '../../src/model/endpoint.ts';
 import { dialTimeoutMs, Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
@@ -80,7 +81,10 @@ describe('the set of endpoints', () => {
     assert.deepEqual(round(p), [1, 2, 4, 1]);
     const { endpoints, affinity } = backends([1]);
     p.update({ endpoints, affinity }, 0);
-    assert.equal(p.update({ endpoints: endpoints.map((one) => ({ ...one, port: 81 })), affinity }, 0).kind, 'set');
+    assert.equal(
+      p.update({ endpoints: endpoints.map(({ address }) => namedEndpoint(address, 81)), affinity }, 0).kind,
+      'set',
+    );
   });
 });
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
-import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
+import { type EndpointAddress, type EndpointGroup, namedEndpoint } from '../../src/model/endpoint.ts';
 import type { Protocol, Service } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
@@ -67,8 +67,8 @@ describe('a Service and its endpoints', () => {
       group([endpointAddress('10.0.0.2')], 9090, 'admin'),
     );
     const ports = new Map(t.it.takeDelta().upserted.map((port) => [port.name, port.endpoints]));
-    assert.deepEqual(ports.get('shop/web:http'), [{ address: '10.0.0.1', port: 8080 }]);
-    assert.deepEqual(ports.get('shop/web:admin'), [{ address: '10.0.0.2', port: 9090 }]);
+    assert.deepEqual(ports.get('shop/web:http'), [namedEndpoint(ip('10.0.0.1'), 8080)]);
+    assert.deepEqual(ports.get('shop/web:admin'), [namedEndpoint(ip('10.0.0.2'), 9090)]);
   });
 
   test('match by protocol, too: a UDP port does not take the TCP endpoints of its name', () => {
@@ -864,7 +864,7 @@ describe('weights', () => {
     t.it.setWeights([{ address: ip('10.0.0.2'), port: 8080, weight: 3 }]);
     const [port] = t.it.takeDelta().upserted;
     assert.deepEqual(endpointsOf(port), ['10.0.0.2 3']);
-    assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
+    assert.deepEqual(port?.draining, [namedEndpoint(ip('10.0.0.1'), 8080)]);
     t.it.setWeights([]);
     assert.deepEqual(endpointsOf(t.it.takeDelta().upserted[0]), []);
   });
@@ -905,8 +905,8 @@ describe('drained endpoints', () => {
     t.it.setWeights([{ address: ip('10.0.0.1'), port: 8080, weight: 0 }]);
     assert.equal(t.it.pendingServices, 1);
     const [port] = t.it.takeDelta().upserted;
-    assert.deepEqual(port?.endpoints, [{ address: '10.0.0.2', port: 8080 }]);
-    assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
+    assert.deepEqual(port?.endpoints, [namedEndpoint(ip('10.0.0.2'), 8080)]);
+    assert.deepEqual(port?.draining, [namedEndpoint(ip('10.0.0.1'), 8080)]);
     t.it.setWeights([]);
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
   });

@@ -1,5 +1,5 @@
 import { type Address, type Cidr, parseAddress, parseCidr } from '../../src/model/address.ts';
-import type { Endpoint, EndpointAddress } from '../../src/model/endpoint.ts';
+import { type EndpointAddress, namedEndpoint } from '../../src/model/endpoint.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 
@@ -15,7 +15,7 @@ export function cidr(text: string): Cidr {
   return parsed;
 }
 
-export const ENDPOINT: Endpoint = { address: address('10.244.1.11'), port: 8080 };
+export const ENDPOINT = namedEndpoint(address('10.244.1.11'), 8080);
 
 /** Of a slice or a subset: ready, unless the fields say otherwise. */
 export function endpointAddress(text: string, fields: Partial<EndpointAddress> = {}): EndpointAddress {

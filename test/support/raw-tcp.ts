@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import type { Address } from '../../src/model/address.ts';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import { type NamedEndpoint, namedEndpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
 import {
@@ -27,7 +27,7 @@ export const MSG_OOB = 1;
  * in the kernel.
  */
 export class RawListener {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly #fd: number;
   readonly #t: TestContext;
 
@@ -39,7 +39,7 @@ export class RawListener {
     must('listen', listen(this.#fd, backlog));
     const bound = new Memory(SOCKET_ADDRESS_BYTES);
     must('getsockname', getsockname(this.#fd, bound));
-    this.endpoint = { address: '127.0.0.1' as Address, port: decodePort(bound.bytes) };
+    this.endpoint = namedEndpoint('127.0.0.1' as Address, decodePort(bound.bytes));
   }
 
   /** Throws when there is no connection to accept. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import type { Endpoint, NamedEndpoint } from '../../src/model/endpoint.ts';
 import { DatagramInbox } from '../../src/sys/datagram-inbox.ts';
 import { Memory } from '../../src/sys/memory.ts';
 import {
@@ -30,7 +30,7 @@ export interface Question {
 
 /** A UDP endpoint on libc's sockets, as {@link RawPeer}. */
 export class RawUdpEndpoint extends RawPeer {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly #from = new Memory(SOCKET_ADDRESS_BYTES);
   readonly #address: string;
 

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import type { TestContext } from 'node:test';
 import { errnoOf } from '../../src/engine/errors.ts';
 import type { Address } from '../../src/model/address.ts';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import { type NamedEndpoint, namedEndpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
 import { AF_INET, bindTo, getsockname, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket } from '../../src/sys/socket.ts';
@@ -114,7 +114,7 @@ export async function refusal(port: number, request = ''): Promise<string> {
 
 /** A server with the connections that it accepted. All are closed after the test. */
 export class TcpBackend {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly sockets: Socket[] = [];
   readonly peers: TcpPeer[] = [];
   readonly #server: Server;
@@ -122,7 +122,7 @@ export class TcpBackend {
   private constructor(server: Server, onSocket: (socket: Socket, backend: TcpBackend) => void) {
     this.#server = server;
     const { address, port } = server.address() as AddressInfo;
-    this.endpoint = { address: address as Address, port };
+    this.endpoint = namedEndpoint(address as Address, port);
     server.on('connection', (socket) => {
       socket.on('error', () => {});
       this.sockets.push(socket);
@@ -170,11 +170,11 @@ export class TcpBackend {
 }
 
 /** An address that refuses connections. A bound socket reserves the port for the test. */
-export function refusingEndpoint(t: TestContext): Endpoint {
+export function refusingEndpoint(t: TestContext): NamedEndpoint {
   const fd = must('socket', socket(AF_INET, SOCK_STREAM));
   t.after(() => close(fd));
   must('bind', bindTo(fd, encodeSocketAddress('127.0.0.1', 0)));
   const bound = new Memory(SOCKET_ADDRESS_BYTES);
   must('getsockname', getsockname(fd, bound));
-  return { address: '127.0.0.1' as Address, port: decodePort(bound.bytes) };
+  return namedEndpoint('127.0.0.1' as Address, decodePort(bound.bytes));
 }

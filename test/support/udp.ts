@@ -2,7 +2,7 @@ import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import type { TestContext } from 'node:test';
 import type { Address } from '../../src/model/address.ts';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import { type NamedEndpoint, namedEndpoint } from '../../src/model/endpoint.ts';
 import { waitFor } from '../netns/wait.ts';
 
 /**
@@ -72,7 +72,7 @@ interface Arrival {
 }
 
 export class UdpBackend {
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly arrivals: Arrival[] = [];
   readonly #socket: Socket;
   #isStopped = false;
@@ -80,7 +80,7 @@ export class UdpBackend {
   private constructor(socket: Socket, answer: (datagram: Buffer, reply: (text: string | Buffer) => void) => void) {
     this.#socket = socket;
     const { address, port } = socket.address();
-    this.endpoint = { address: address as Address, port };
+    this.endpoint = namedEndpoint(address as Address, port);
     socket.on('message', (datagram: Buffer, remote: RemoteInfo) => {
       this.arrivals.push({ datagram, from: remote.port });
       answer(datagram, (text) => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
 import type { Portal } from '../../src/model/capture.ts';
+import { namedEndpoint } from '../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
@@ -12,7 +13,7 @@ import { portBook } from '../support/capture.ts';
 import { listenSpec } from '../support/listen-spec.ts';
 import { address as ip, servicePort as servicePortOf } from '../support/model.ts';
 
-const ONE = { address: ip('10.0.0.8'), port: 1 };
+const ONE = namedEndpoint(ip('10.0.0.8'), 1);
 
 function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
   return servicePortOf({ endpoints: [ONE], ...overrides });
@@ -85,7 +86,7 @@ describe('listeners', () => {
     assert.ok(port);
     h.listeners.want(servicePort({ port: 81, nodePort: 30_000, clusterIPs: [ip('10.96.0.9')] }));
     h.listeners.want(servicePort({ affinity: { type: 'ClientIP', timeoutSeconds: 5 } }));
-    h.listeners.want(servicePort({ endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ endpoints: [namedEndpoint(ip('10.0.0.1'), 1)] }));
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), port);
     assert.equal(h.dataPlane.opened.length, 1);
@@ -130,7 +131,7 @@ describe('listeners', () => {
   test('request new rules only when rules differ', async () => {
     const h = await listening();
     assert.equal(h.counts.changes, 1);
-    h.listeners.want(servicePort({ endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ endpoints: [namedEndpoint(ip('10.0.0.1'), 1)] }));
     h.listeners.want(servicePort({ affinity: { type: 'ClientIP', timeoutSeconds: 5 } }));
     assert.equal(h.counts.changes, 1);
     assert.deepEqual(h.dataPlane.listeners.get('shop/web')?.backends.affinity, { type: 'ClientIP', timeoutSeconds: 5 });
@@ -169,7 +170,7 @@ describe('listeners', () => {
 
   test('are two where a Service port has two endpoint sets', async () => {
     const h = harness();
-    const local = { endpoints: [{ address: ip('10.0.0.7'), port: 1 }], internal: false, external: true };
+    const local = { endpoints: [namedEndpoint(ip('10.0.0.7'), 1)], internal: false, external: true };
     h.listeners.want(servicePort());
     await h.listeners.settled();
     const port = h.portOf('shop/web');
@@ -246,7 +247,7 @@ describe('listeners', () => {
     h.listeners.want(servicePort());
     h.listeners.want(servicePort({ name: 'shop/kept' }));
     h.listeners.unwant('shop/web');
-    h.listeners.want(servicePort({ name: 'shop/kept', endpoints: [ONE, { address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ name: 'shop/kept', endpoints: [ONE, namedEndpoint(ip('10.0.0.1'), 1)] }));
     release();
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), undefined);
@@ -290,7 +291,7 @@ describe('listeners', () => {
     assert.deepEqual(names(), { upserted: ['shop/a', 'shop/b', 'shop/c'], removed: [] });
     assert.deepEqual(names(), { upserted: [], removed: [] });
     h.listeners.want(servicePort({ name: 'shop/a', nodePort: 30_000 }));
-    h.listeners.want(servicePort({ name: 'shop/c', endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ name: 'shop/c', endpoints: [namedEndpoint(ip('10.0.0.1'), 1)] }));
     h.listeners.unwant('shop/b');
     assert.deepEqual(names(), { upserted: ['shop/a'], removed: ['shop/b'] });
     h.listeners.closeRetired(h.listeners.retired());
@@ -328,7 +329,7 @@ describe('listeners', () => {
       });
     }
     h.listeners.adopt(adopted);
-    h.listeners.want(servicePort({ endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ endpoints: [namedEndpoint(ip('10.0.0.1'), 1)] }));
     h.listeners.want(servicePort({ name: 'shop/other', protocol: 'UDP' }));
     h.listeners.want(servicePort({ name: 'shop/new' }));
     await h.listeners.settled();

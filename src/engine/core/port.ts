@@ -8,12 +8,12 @@ import type {
   DialFailure,
   Limit,
 } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf, type ServicePortName } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { AffinityMemory } from '../../services/affinity-memory.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
-import { Picker } from '../../services/picker.ts';
+import { Picker, type PickerRecord } from '../../services/picker.ts';
 import type { PoolChange } from '../../services/pool.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
@@ -78,19 +78,14 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   readonly protocol: ProxiedProtocol;
   /** Whether this thread picks. Another one only carries connections that it is given (docs/adr/0027). */
   readonly isHome: boolean;
-  proxyProtocol: ProxyProtocol | undefined;
-  /** See {@link Backends.udpReplayMs}. */
-  udpReplayMs: number | undefined;
-  #keptAddresses: KeptAddresses | undefined;
-  #hasAffinity = false;
   #shownEjected = 0;
   /** Made at the first dial if there may be any. */
   #hedges: Hedges | undefined;
   readonly #events: TokenBucket;
   /** Of refused datagrams. */
   #refused: TokenBucket | undefined;
-  /** Until there is a {@link picker}. */
-  #backends: Given | undefined;
+  /** The last that were given. */
+  #backends: Given;
   #picker: Picker<Each> | undefined;
   /** For connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
@@ -110,8 +105,8 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   /** Its namespace's. */
   abstract readonly share: Share;
 
-  /** `index`: where the endpoint is in the lists of the update. */
-  protected abstract createTarget(endpoint: Endpoint, name: string, index: number): Each;
+  /** `given`: by the update that has brought the endpoint. */
+  protected abstract createTarget(endpoint: NamedEndpoint, given: Given): Each;
   protected abstract tell(event: PortEvent): void;
 
   /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
@@ -120,7 +115,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     const { random, options, maglevTables, affinityMemory } = this.thread;
     this.#picker = new Picker({
       random,
-      create: (endpoint, name, index) => this.createTarget(endpoint, name, index),
+      create: (endpoint) => this.createTarget(endpoint, this.#backends),
       affinity: {
         maxClients: options.affinityMaxClients,
         memory: affinityMemory,
@@ -133,24 +128,21 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
       maglevTables,
       ejection: options,
     });
-    if (this.#backends !== undefined) this.update(this.#backends);
-    this.#backends = undefined;
+    this.update(this.#backends);
     return this.#picker;
   }
 
-  /** Whether there is a {@link picker} yet. */
-  protected get hasPicker(): boolean {
-    return this.#picker !== undefined;
+  /** `undefined` before the first client or update. */
+  pickerRecord(): PickerRecord | undefined {
+    return this.#picker?.record(this.thread.nowMs);
   }
 
   /** Endpoints that stay, in the set or draining, keep their counts. */
   update(backends: Given): PoolChange<Each> {
-    // The first look at the picker updates with older backends.
-    const change = this.picker.update(backends, this.thread.nowMs);
-    this.proxyProtocol = backends.proxyProtocol;
-    this.#keptAddresses = backends.keptAddresses;
-    this.udpReplayMs = backends.udpReplayMs;
-    this.#hasAffinity = backends.affinity.type !== 'None';
+    // The first look at it updates with the backends before: whoever is not among them is new.
+    const { picker } = this;
+    this.#backends = backends;
+    const change = picker.update(backends, this.thread.nowMs);
     this.showEjected();
     this.#drainLater(this.#departures?.update(change));
     return change;
@@ -158,7 +150,16 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
 
   /** Which clients endpoints see by their own address. */
   get keptAddresses(): KeptAddresses | undefined {
-    return this.#backends === undefined ? this.#keptAddresses : this.#backends.keptAddresses;
+    return this.#backends.keptAddresses;
+  }
+
+  get proxyProtocol(): ProxyProtocol | undefined {
+    return this.#backends.proxyProtocol;
+  }
+
+  /** See {@link Backends.udpReplayMs}. */
+  get udpReplayMs(): number | undefined {
+    return this.#backends.udpReplayMs;
   }
 
   /** No client comes any more. */
@@ -206,7 +207,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     const { dialHedgeMs } = this.thread.options;
     if (dialHedgeMs === 0 || !this.isHome) return 0;
     this.#hedges ??= new Hedges(dialHedgeMs);
-    return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
+    return this.#hedges.quietMs(tries, timeoutMs, this.#backends.affinity.type !== 'None');
   }
 
   /** Takes one of the second dials that there may be. */

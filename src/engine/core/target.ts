@@ -1,5 +1,5 @@
 import { COUNTERS, type Counter, type Counters } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
 import { Member } from '../../services/member.ts';
 
 /** Where each counter lies among those of one Service port or endpoint. */
@@ -14,8 +14,8 @@ const UNREAD = newCounters();
 export class Target extends Member {
   readonly counters: Float64Array;
 
-  constructor(endpoint: Endpoint, name: string, counters: Float64Array = UNREAD) {
-    super(endpoint, name);
+  constructor(endpoint: NamedEndpoint, counters: Float64Array = UNREAD) {
+    super(endpoint);
     this.counters = counters;
   }
 }

@@ -1,5 +1,5 @@
 import type { DialFailure } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
 import { type Candidates, dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
@@ -83,7 +83,7 @@ export abstract class TcpDial<
   protected abstract newAttempt(target: Each, terms: AttemptTerms): Try;
 
   /** The endpoint of the current attempt. */
-  get endpoint(): Endpoint | undefined {
+  get endpoint(): NamedEndpoint | undefined {
     return (this.attempt ?? this.hedge)?.target.endpoint;
   }
 

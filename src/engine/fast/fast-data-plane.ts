@@ -389,9 +389,7 @@ class FastDataPlane implements DataPlane {
     for (const port of this.#ports.values()) {
       const { id, spec, socket, moreFds, backends } = port;
       const counted = countersOf(port);
-      const endpointCounters = endpointSums(counted).map(
-        (each) => [endpointName(each.endpoint), each.counters] as const,
-      );
+      const endpointCounters = endpointSums(counted).map((each) => [each.endpoint.name, each.counters] as const);
       const state = {
         ...spec,
         ...socket,

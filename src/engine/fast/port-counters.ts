@@ -1,13 +1,7 @@
 import { type Backends, COUNTERS, type Counters, type EndpointStats, GAUGES } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
 import { COUNTER, countersOf } from '../core/target.ts';
-import {
-  COUNTERS_BYTES,
-  type CountedBackends,
-  type CounterBlocks,
-  countedEndpoints,
-  countersIn,
-} from './worker/protocol.ts';
+import { COUNTERS_BYTES, type CountedBackends, type CounterBlock, countersIn } from './worker/protocol.ts';
 
 /** About a page of memory. */
 const BLOCKS_PER_SLAB = 32;
@@ -21,15 +15,14 @@ export class CounterSlabs {
   #memory = new SharedArrayBuffer(0);
   #next = 0;
 
-  /** Zeroed, and one after the other. */
-  take(blocks: number): CounterBlocks {
-    const bytes = blocks * COUNTERS_BYTES;
-    if (this.#next + bytes > this.#memory.byteLength) {
-      this.#memory = new SharedArrayBuffer(Math.max(blocks, BLOCKS_PER_SLAB) * COUNTERS_BYTES);
+  /** Zeroed. */
+  take(): CounterBlock {
+    if (this.#next === this.#memory.byteLength) {
+      this.#memory = new SharedArrayBuffer(BLOCKS_PER_SLAB * COUNTERS_BYTES);
       this.#next = 0;
     }
     const offset = this.#next;
-    this.#next += bytes;
+    this.#next += COUNTERS_BYTES;
     return { memory: this.#memory, offset };
   }
 }
@@ -40,8 +33,8 @@ export class CounterMemory {
   readonly endpoints = new CounterSlabs();
 }
 
-interface EndpointCounters extends CounterBlocks {
-  readonly endpoint: Endpoint;
+interface EndpointCounters extends CounterBlock {
+  readonly endpoint: NamedEndpoint;
 }
 
 /**
@@ -49,14 +42,14 @@ interface EndpointCounters extends CounterBlocks {
  * reads.
  */
 export class PortCounters {
-  readonly shared: CounterBlocks;
+  readonly shared: CounterBlock;
   readonly #memory: CounterMemory;
   /** A list, because it is searched only when the set changes, and there may be ten thousand ports. */
   #endpoints: readonly EndpointCounters[] = [];
 
   constructor(memory: CounterMemory) {
     this.#memory = memory;
-    this.shared = memory.ports.take(1);
+    this.shared = memory.ports.take();
   }
 
   read(): Counters {
@@ -72,52 +65,48 @@ export class PortCounters {
   }
 
   /**
-   * Counts for the endpoints of `backends` from now on. Endpoints that stay, in the set or draining, keep their counts.
+   * Counts for the endpoints of `backends` from now on. Endpoints that stay, in the set or draining, keep their counts:
+   * the end of old connections also counts at draining ones.
    */
   follow(backends: Backends): CountedBackends {
-    return this.#share(backends, byName(this.#endpoints));
+    const before = byName(this.#endpoints);
+    const endpoints = new Map<string, EndpointCounters>();
+    const counters = new Map<string, CounterBlock>();
+    for (const endpoint of [...backends.endpoints, ...(backends.draining ?? [])]) {
+      const { name } = endpoint;
+      if (endpoints.has(name)) continue;
+      let own = before.get(name);
+      if (own === undefined) {
+        const block = this.#memory.endpoints.take();
+        counters.set(name, block);
+        own = { endpoint, ...block };
+      }
+      endpoints.set(name, own);
+    }
+    this.#endpoints = [...endpoints.values()];
+    return { ...backends, counters };
   }
 
   /** Continues the counts of another process. The worker counts gauges anew. */
   resume(backends: Backends, port: Partial<Counters>, endpoints: ReadonlyMap<string, Partial<Counters>>) {
     const counted = this.follow(backends);
     write(this.shared, port);
-    for (const own of this.#endpoints) write(own, endpoints.get(endpointName(own.endpoint)));
+    for (const own of this.#endpoints) write(own, endpoints.get(own.endpoint.name));
     return counted;
   }
 
   /** The worker died with its connections: the new one continues the counts, in fresh memory. */
   inherit(backends: Backends): CountedBackends {
     const before = byName(this.#endpoints);
-    const counted = this.#share(backends, new Map());
+    this.#endpoints = [];
+    const counted = this.follow(backends);
     for (const own of this.#endpoints) {
-      const predecessor = before.get(endpointName(own.endpoint));
+      const predecessor = before.get(own.endpoint.name);
       if (predecessor !== undefined) countersIn(own).set(countersIn(predecessor));
       clearGauges(own);
     }
     clearGauges(this.shared);
     return counted;
-  }
-
-  #share(backends: Backends, known: ReadonlyMap<string, EndpointCounters>): CountedBackends {
-    const endpoints = new Map<string, EndpointCounters | undefined>();
-    const fresh: number[] = [];
-    const counted = countedEndpoints(backends);
-    counted.forEach((endpoint, index) => {
-      const name = endpointName(endpoint);
-      if (endpoints.has(name)) return;
-      const own = known.get(name);
-      endpoints.set(name, own);
-      if (own === undefined) fresh.push(index);
-    });
-    const counters = this.#memory.endpoints.take(fresh.length);
-    fresh.forEach((index, block) => {
-      const endpoint = counted[index] as Endpoint;
-      const offset = counters.offset + block * COUNTERS_BYTES;
-      endpoints.set(endpointName(endpoint), { endpoint, memory: counters.memory, offset });
-    });
-    this.#endpoints = Array.from(endpoints.values() as Iterable<EndpointCounters>);
-    return { ...backends, fresh, counters };
   }
 }
 
@@ -132,10 +121,10 @@ export function sumOf(all: readonly PortCounters[]): Counters {
 export function endpointSums(all: readonly PortCounters[]): readonly EndpointStats[] {
   const sums = (all[0] as PortCounters).readEndpoints();
   if (all.length === 1) return sums;
-  const known = new Map(sums.map(({ endpoint, counters }) => [endpointName(endpoint), counters]));
+  const known = new Map(sums.map(({ endpoint, counters }) => [endpoint.name, counters]));
   for (const each of all.slice(1)) {
     for (const { endpoint, counters } of each.readEndpoints()) {
-      const sum = known.get(endpointName(endpoint));
+      const sum = known.get(endpoint.name);
       if (sum !== undefined) addTo(sum, counters);
     }
   }
@@ -147,15 +136,15 @@ function addTo(sum: Counters, counters: Readonly<Counters>): void {
 }
 
 function byName(endpoints: readonly EndpointCounters[]): ReadonlyMap<string, EndpointCounters> {
-  return new Map(endpoints.map((each) => [endpointName(each.endpoint), each]));
+  return new Map(endpoints.map((each) => [each.endpoint.name, each]));
 }
 
 /** A worker counts them anew. */
-function clearGauges(block: CounterBlocks): void {
+function clearGauges(block: CounterBlock): void {
   for (const name of GAUGES) countersIn(block)[COUNTER[name]] = 0;
 }
 
-function write(block: CounterBlocks, counters: Partial<Counters> | undefined): void {
+function write(block: CounterBlock, counters: Partial<Counters> | undefined): void {
   const into = countersIn(block);
   for (const name of COUNTERS) into[COUNTER[name]] = GAUGES.has(name) ? 0 : (counters?.[name] ?? 0);
 }

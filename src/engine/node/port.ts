@@ -9,7 +9,7 @@ import type {
   EndpointStats,
   ListenSpec,
 } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
 import { partsOf } from '../../model/service.ts';
 import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
@@ -132,8 +132,8 @@ export class Port extends CorePort {
     return this.dialFailedFor(target, reason, err.message, tookMs);
   }
 
-  protected createTarget(endpoint: Endpoint, name: string): Target {
-    return new Target(endpoint, name, newCounters());
+  protected createTarget(endpoint: NamedEndpoint): Target {
+    return new Target(endpoint, newCounters());
   }
 
   protected tell({ kind, ...event }: PortEvent): void {
@@ -153,7 +153,7 @@ function openDescriptors(): number {
 }
 
 /** Counts as refused, as where the kernel gave the connection another port (Go's `net` package does the same). */
-export function connectedToItself(endpoint: Endpoint): Error {
-  const message = `connect ECONNREFUSED ${endpointName(endpoint)}: nobody listens there, the connection was to itself`;
+export function connectedToItself({ name }: NamedEndpoint): Error {
+  const message = `connect ECONNREFUSED ${name}: nobody listens there, the connection was to itself`;
   return Object.assign(new Error(message), { code: 'ECONNREFUSED' });
 }

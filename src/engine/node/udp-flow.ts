@@ -2,7 +2,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
 import type { Ending, TryLog } from '../../model/connection-log.ts';
 import type { OpenConnection } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import { Session } from '../core/session.ts';
 import { add, COUNTER, type Target } from '../core/target.ts';
@@ -113,7 +113,7 @@ export class UdpFlow extends Session<Port> {
     port.joined(target);
   }
 
-  get endpoint(): Endpoint {
+  get endpoint(): NamedEndpoint {
     return this.target.endpoint;
   }
 

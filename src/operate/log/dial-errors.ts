@@ -1,5 +1,4 @@
 import type { DataPlane, DataPlaneObserver, ListenerStats } from '../../model/data-plane.ts';
-import { endpointName } from '../../model/endpoint.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { listenerId } from '../../model/service-port.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -92,7 +91,7 @@ function sumOf(sets: readonly ListenerStats[]): ReadonlyMap<string, number> {
   const sum = new Map<string, number>();
   for (const { protocol, endpoints = [] } of sets) {
     for (const { endpoint, counters } of endpoints) {
-      const name = endpointName(endpoint);
+      const { name } = endpoint;
       sum.set(name, (sum.get(name) ?? 0) + (protocol === 'TCP' ? counters.connects : counters.sentBytes));
     }
   }

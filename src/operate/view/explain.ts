@@ -2,7 +2,7 @@ import type { machine } from '../../kernel/addresses.ts';
 import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
 import type { Capture, Fate, FollowedPacket, Path } from '../../model/capture.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName, withoutName } from '../../model/endpoint.ts';
 import { goesWithout } from '../../model/finding.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import {
@@ -102,7 +102,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     ...(isTaken && listener && { listener }),
     candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
     ...(noEndpoints && { noEndpoints }),
-    ...(nextPick && { nextPick }),
+    ...(nextPick && { nextPick: withoutName(nextPick) }),
     ...(endpointSees && { endpointSees }),
     ...(nextPick && proxyProtocol && { proxyProtocol }),
   };
@@ -142,9 +142,9 @@ function candidatesOf(
 ): readonly CandidateView[] {
   const known = new Map(listener?.endpoints.map((each) => [endpointName(each.endpoint), each]));
   return verdicts.map(({ endpoint, state: { nodeName, zone }, weight, reason }) => {
-    const { counters, lastError, state } = known.get(endpointName(endpoint)) ?? {};
+    const { counters, lastError, state } = known.get(endpoint.name) ?? {};
     return {
-      endpoint,
+      endpoint: withoutName(endpoint),
       ...(nodeName !== undefined && { nodeName }),
       ...(zone !== undefined && { zone }),
       chosen: reason === undefined,

@@ -1,7 +1,7 @@
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { Conflict } from '../../model/capture.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName, type WeightedEndpoint } from '../../model/endpoint.ts';
+import { type Endpoint, type WeightedEndpoint, withoutName } from '../../model/endpoint.ts';
 import { goesWithout } from '../../model/finding.ts';
 import type { SchedulerName } from '../../model/scheduler.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
@@ -202,7 +202,13 @@ export class RunningView implements View {
         }
         for await (const piece of dataPlane.connections(id)) {
           yield piece.map(({ endpoint, ...rest }) => {
-            return { name, protocol, virtual, ...rest, ...(endpoint !== undefined && { endpoint }) };
+            return {
+              name,
+              protocol,
+              virtual,
+              ...rest,
+              ...(endpoint !== undefined && { endpoint: withoutName(endpoint) }),
+            };
           });
         }
       }
@@ -215,17 +221,15 @@ export class RunningView implements View {
     stats: ListenerStats | undefined,
   ): EndpointView[] {
     const { dialErrors, isDrained } = this.#sources;
-    const counted = new Map(stats?.endpoints?.map((each) => [endpointName(each.endpoint), each.counters]));
-    const view = ({ address, port, weight = 1 }: WeightedEndpoint, drainState?: EndpointState): EndpointView => {
-      const endpoint = { address, port };
-      const key = endpointName(endpoint);
-      const counters = counted.get(key);
-      const error = dialErrors.last(name, key);
+    const counted = new Map(stats?.endpoints?.map((each) => [each.endpoint.name, each.counters]));
+    const view = (endpoint: WeightedEndpoint, drainState?: EndpointState): EndpointView => {
+      const counters = counted.get(endpoint.name);
+      const error = dialErrors.last(name, endpoint.name);
       const usedState = counters?.ejected ? 'ejected' : error?.isLatest ? 'failing' : 'active';
       return {
-        endpoint,
+        endpoint: withoutName(endpoint),
         state: drainState ?? usedState,
-        weight: drainState === undefined ? weight : 0,
+        weight: drainState === undefined ? (endpoint.weight ?? 1) : 0,
         ...(counters && { counters }),
         ...(error && { lastError: { at: error.at, err: error.err } }),
       };

@@ -6,7 +6,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
 import { type Address, parseAddress, parseCidr } from '../../../src/model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../../src/model/client-address.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { backends, endpointAt, type Rig, type RigFactory } from './harness.ts';
@@ -61,7 +61,7 @@ class Kept {
 
   static async serve(
     rig: Rig,
-    endpoints: readonly Endpoint[],
+    endpoints: readonly NamedEndpoint[],
     { family = 'IPv4', kept = EVERYBODY, protocol = 'TCP', facts = FACTS }: ServeOptions = {},
   ): Promise<Kept> {
     rig.plane.knowClients(facts);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { COUNTERS, type Counters, type ListenerStats } from '../../../src/model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
@@ -10,7 +10,7 @@ import { backends, type RigFactory } from './harness.ts';
 
 const NOTHING = Object.fromEntries(COUNTERS.map((counter) => [counter, 0]));
 
-function countersOf(all: ListenerStats['endpoints'], wanted: Endpoint): Readonly<Counters> | undefined {
+function countersOf(all: ListenerStats['endpoints'], wanted: NamedEndpoint): Readonly<Counters> | undefined {
   return all?.find(({ endpoint }) => endpointName(endpoint) === endpointName(wanted))?.counters;
 }
 
@@ -56,7 +56,7 @@ export function countingTests(makeRig: RigFactory): void {
     }
     const [{ endpoints } = {}] = rig.plane.stats();
     if (endpoints === undefined) return;
-    const of = (wanted: Endpoint) => countersOf(endpoints, wanted);
+    const of = (wanted: NamedEndpoint) => countersOf(endpoints, wanted);
     assert.equal(endpoints.length, 2);
     const connectMs = of(alive.endpoint)?.connectMs ?? -1;
     const share = { connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
@@ -77,8 +77,8 @@ export function countingTests(makeRig: RigFactory): void {
     client.send('one ');
     await client.hasReceived(4);
     if (rig.plane.statsOf(name)?.endpoints === undefined) return;
-    const of = (wanted: Endpoint) => countersOf(rig.plane.statsOf(name)?.endpoints, wanted);
-    const activeAndBytes = (wanted: Endpoint) => {
+    const of = (wanted: NamedEndpoint) => countersOf(rig.plane.statsOf(name)?.endpoints, wanted);
+    const activeAndBytes = (wanted: NamedEndpoint) => {
       const { connections, active, receivedBytes } = of(wanted) ?? {};
       return [connections, active, receivedBytes];
     };

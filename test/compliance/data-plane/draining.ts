@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { backends, endpointAt, type RigFactory } from './harness.ts';
@@ -24,7 +24,7 @@ async function connected(t: TestContext, makeRig: RigFactory, endpointDrainTimeo
     await waitFor('the answer', () => client.text === said);
   };
   await answers();
-  const update = (endpoints: readonly Endpoint[], draining?: readonly Endpoint[]) =>
+  const update = (endpoints: readonly NamedEndpoint[], draining?: readonly NamedEndpoint[]) =>
     rig.update(name, { ...backends(endpoints), ...(draining && { draining }) });
   return { rig, endpoint, server, port, client, answers, update };
 }

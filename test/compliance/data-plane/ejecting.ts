@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
@@ -24,7 +24,7 @@ function namedServers(t: TestContext, ...names: readonly string[]): Promise<TcpB
   return Promise.all(names.map((name) => TcpBackend.named(t, name)));
 }
 
-function ejectedOf(rig: Rig, name: ServicePortName, wanted: Endpoint): number | undefined {
+function ejectedOf(rig: Rig, name: ServicePortName, wanted: NamedEndpoint): number | undefined {
   const stats = [...rig.plane.stats()].find((each) => each.name === name);
   return stats?.endpoints?.find(({ endpoint }) => endpointName(endpoint) === endpointName(wanted))?.counters.ejected;
 }

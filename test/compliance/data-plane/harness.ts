@@ -8,7 +8,7 @@ import type {
   DataPlaneObserver,
   DataPlaneOptions,
 } from '../../../src/model/data-plane.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import { type NamedEndpoint, namedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
@@ -129,7 +129,7 @@ export class Rig {
   /** Opens a Service port of its own at the wildcard address. */
   async open(
     protocol: ProxiedProtocol,
-    endpoints: readonly Endpoint[],
+    endpoints: readonly NamedEndpoint[],
     affinitySeconds?: number,
     namespace = 'test',
   ): Promise<{ readonly name: ServicePortName; readonly port: number }> {
@@ -151,21 +151,21 @@ export class Rig {
   }
 }
 
-export function backends(endpoints: readonly Endpoint[], affinitySeconds?: number): Backends {
+export function backends(endpoints: readonly NamedEndpoint[], affinitySeconds?: number): Backends {
   return {
     endpoints,
     affinity: affinitySeconds === undefined ? { type: 'None' } : { type: 'ClientIP', timeoutSeconds: affinitySeconds },
   };
 }
 
-export function endpointsOf(servers: readonly { readonly endpoint: Endpoint }[]): readonly Endpoint[] {
+export function endpointsOf(servers: readonly { readonly endpoint: NamedEndpoint }[]): readonly NamedEndpoint[] {
   return servers.map(({ endpoint }) => endpoint);
 }
 
-export function endpointAt(address: string, port: number): Endpoint {
+export function endpointAt(address: string, port: number): NamedEndpoint {
   const parsed = parseAddress(address);
   if (parsed === undefined) throw new TypeError(`${address} is not an address`);
-  return { address: parsed, port };
+  return namedEndpoint(parsed, port);
 }
 
 /** Silence long enough that whatever was on its way would have arrived. */

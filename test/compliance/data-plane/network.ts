@@ -2,7 +2,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { TestContext } from 'node:test';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { endpointAt } from './harness.ts';
 
 /** Two addresses of the node besides loopback. */
@@ -55,7 +55,7 @@ const MEASURING = `
 export async function endpointsBehindSmallMtu(
   t: TestContext,
   { isSilent = false } = {},
-): Promise<Readonly<Record<'IPv4' | 'IPv6', readonly [Endpoint, Endpoint]>>> {
+): Promise<Readonly<Record<'IPv4' | 'IPv6', readonly [NamedEndpoint, NamedEndpoint]>>> {
   const router = await ownNamespace(t, ['sh', '-c', 'echo ready; cat']);
   const far = await ownNamespace(t, [process.execPath, '-e', MEASURING]);
   ip('link', 'add', 'near0', 'type', 'veth', 'peer', 'name', 'near1', 'netns', String(router.pid));

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { proxyHeader } from '../../../src/engine/proxy-header.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { Endpoint, NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ProxyProtocol, ServicePortName } from '../../../src/model/service.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
@@ -17,7 +17,7 @@ const FAMILIES = [
   { node: '::1', service: 'fd00:96::a', any: '::', tool: 'ip6tables' },
 ] as const;
 
-async function open(rig: Rig, proxyProtocol: ProxyProtocol, endpoints: readonly Endpoint[]) {
+async function open(rig: Rig, proxyProtocol: ProxyProtocol, endpoints: readonly NamedEndpoint[]) {
   const service = await rig.open('TCP', []);
   await rig.update(service.name, { ...backends(endpoints), proxyProtocol });
   return service;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backends } from '../../../src/model/data-plane.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { SchedulerName } from '../../../src/model/scheduler.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { waitFor } from '../../netns/wait.ts';
@@ -15,7 +15,7 @@ export function schedulingTests(makeRig: RigFactory): void {
     return { ...backends(endpoints), scheduler };
   };
 
-  function openAt(rig: Rig, name: ServicePortName, endpoint: Endpoint): number {
+  function openAt(rig: Rig, name: ServicePortName, endpoint: NamedEndpoint): number {
     for (const stats of rig.plane.stats()) {
       if (stats.name !== name) continue;
       const own = stats.endpoints?.find((each) => each.endpoint.port === endpoint.port);

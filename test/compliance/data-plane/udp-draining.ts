@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import type { DataPlaneOptions } from '../../../src/model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { type Endpoint, endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type RigFactory } from './harness.ts';
@@ -18,7 +18,7 @@ async function waiting(t: TestContext, makeRig: RigFactory, options: Partial<Dat
     leaving.push(flow ?? 0, text);
     await waitFor(text, () => client.texts.includes(text));
   };
-  const update = (endpoints: readonly Endpoint[], draining?: readonly Endpoint[]) =>
+  const update = (endpoints: readonly NamedEndpoint[], draining?: readonly NamedEndpoint[]) =>
     rig.update(name, { ...backends(endpoints), ...(draining && { draining }) });
   return { rig, leaving, staying, name, port, client, answer, update };
 }

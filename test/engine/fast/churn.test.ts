@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { before, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
@@ -78,8 +78,8 @@ function openConnections(): string {
 }
 
 interface Backend {
-  readonly tcp: Endpoint;
-  readonly udp: Endpoint;
+  readonly tcp: NamedEndpoint;
+  readonly udp: NamedEndpoint;
 }
 
 const NOTHING_SEEN = {

@@ -4,7 +4,7 @@ import { before, describe, type TestContext, test } from 'node:test';
 import { pack, unpack } from '../../../src/engine/fast/parcels.ts';
 import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/endpoint-sockets.ts';
 import type { Backends } from '../../../src/model/data-plane.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { Parcel } from '../../../src/model/hand-over.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { defaultCongestionControl } from '../../../src/sys/congestion-control.ts';
@@ -51,7 +51,7 @@ async function goesOn(client: Awaited<ReturnType<typeof connectTcp>>): Promise<v
   assert.equal(client.text, 'ab');
 }
 
-function withAffinity(endpoints: readonly Endpoint[]): Backends {
+function withAffinity(endpoints: readonly NamedEndpoint[]): Backends {
   return { endpoints, affinity: { type: 'ClientIP', timeoutSeconds: 60 } };
 }
 
@@ -308,7 +308,7 @@ test('a dial that is under way begins anew', async (t) => {
 test('a client that was dialled for during the hand-over, and one that comes after it, have their headers once', async (t) => {
   const [before, after] = await pair(t);
   const backend = await TcpBackend.start(t);
-  const introducing = (endpoint: Endpoint): Backends => {
+  const introducing = (endpoint: NamedEndpoint): Backends => {
     return { endpoints: [endpoint], affinity: { type: 'None' }, proxyProtocol: 'v1' };
   };
   const ports = [await openPort(before, NAME, []), await openPort(before, 'a/later', [])] as const;

@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import { createFastDataPlane } from '../../../src/engine/fast/create.ts';
 import type { Spread } from '../../../src/engine/fast/worker/protocol.ts';
 import type { DataPlane, ListenerStats } from '../../../src/model/data-plane.ts';
-import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
@@ -88,7 +88,7 @@ export async function faultyRig(t: TestContext, { atFirst, ...options }: RigOpti
 export function openPort(
   { plane }: FastRig,
   name: ServicePortName,
-  endpoints: readonly Endpoint[],
+  endpoints: readonly NamedEndpoint[],
   protocol: 'TCP' | 'UDP' = 'TCP',
 ): Promise<number> {
   const spec = listenSpec({ name, protocol, address: '127.0.0.1', port: 0 });

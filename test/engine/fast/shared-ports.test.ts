@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
+import { namedEndpoint } from '../../../src/model/endpoint.ts';
 import type { SchedulerName } from '../../../src/model/scheduler.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
@@ -132,7 +133,7 @@ test('when a carrier dies, what it has given back goes on', async (t) => {
   const rig = await faultyRig(t, SHARED);
   const backend = await TcpBackend.echo(t);
   // Nothing listens there, and it comes first for every client.
-  const dead = { ...backend.endpoint, port: 1 };
+  const dead = namedEndpoint(backend.endpoint.address, 1);
   const port = await openWith(rig, [{ endpoint: dead }, backend], 'fo');
   const clients = await connectMany(port, 20);
   await exchange(clients, 'a');

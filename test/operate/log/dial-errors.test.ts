@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { IpFamily } from '../../../src/model/address.ts';
 import type { Counters, DialFailure, ListenerStats } from '../../../src/model/data-plane.ts';
+import { namedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { type EndpointSetName, type ListenerId, listenerId } from '../../../src/model/service-port.ts';
 import { DialErrors } from '../../../src/operate/log/dial-errors.ts';
@@ -31,7 +32,7 @@ function setUp() {
     counters: Partial<Counters>,
     { name = WEB, family = 'IPv4' as IpFamily, set = 'own' as EndpointSetName, protocol = 'TCP' as 'TCP' | 'UDP' } = {},
   ) => {
-    const endpoint = { address: ip(family === 'IPv4' ? '10.0.0.1' : 'fd00::1'), port: 80 };
+    const endpoint = namedEndpoint(ip(family === 'IPv4' ? '10.0.0.1' : 'fd00::1'), 80);
     const endpoints = [{ endpoint, counters: { ...noCounters(), ...counters } }];
     const id = listenerId(name, family, set);
     stats.set(id, { id, name, family, protocol, localPort: 1, counters: noCounters(), endpoints });

@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Conflict } from '../../../src/model/capture.ts';
 import type { Counters, EndpointStats, ListenerStats, OpenConnection } from '../../../src/model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import {
+  type Endpoint,
+  endpointName,
+  type NamedEndpoint,
+  namedEndpoint,
+  withoutName,
+} from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { type CarriedPort, type ListenerId, listenerId, type ServicePort } from '../../../src/model/service-port.ts';
 import type { Rates } from '../../../src/model/view.ts';
@@ -16,8 +22,8 @@ const TURNED_AWAY = TROUBLES[0] as Trouble;
 const RETRIED = TROUBLES.at(-1) as Trouble;
 const RATES: Rates = { connections: 1, receivedBytes: 20, sentBytes: 300, failures: 0 };
 
-function endpoint(address: string, port = 80): Endpoint {
-  return { address: ip(address), port };
+function endpoint(address: string, port = 80): NamedEndpoint {
+  return namedEndpoint(ip(address), port);
 }
 
 function servicePort(name: ServicePortName, fields: Partial<ServicePort> = {}): ServicePort {
@@ -141,11 +147,13 @@ test('counters and rates are sums over the listeners; endpoints have their own c
     ],
   );
   assert.deepEqual(view?.listeners[0]?.endpoints, [
-    { endpoint: one, state: 'active', weight: 1, counters: counted },
-    { endpoint: two, state: 'active', weight: 1, lastError: { at: 1, err: 'refused' } },
-    { endpoint: gone, state: 'draining', weight: 0 },
+    { endpoint: withoutName(one), state: 'active', weight: 1, counters: counted },
+    { endpoint: withoutName(two), state: 'active', weight: 1, lastError: { at: 1, err: 'refused' } },
+    { endpoint: withoutName(gone), state: 'draining', weight: 0 },
   ]);
-  assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', weight: 1, counters: counted }]);
+  assert.deepEqual(view?.listeners[1]?.endpoints, [
+    { endpoint: withoutName(one), state: 'active', weight: 1, counters: counted },
+  ]);
 });
 
 test('a Service has rates once one of its listeners was sampled', () => {
@@ -175,10 +183,10 @@ test('an ejected endpoint is shown as such, and makes its Service degraded', () 
 test('an endpoint whose last dial failed is failing, unless it is ejected or gets no more connections', () => {
   const { carry, views, errors } = setUp();
   const [one, two, three, gone] = [1, 2, 3, 4].map((n) => endpoint(`10.1.0.${n}`)) as [
-    Endpoint,
-    Endpoint,
-    Endpoint,
-    Endpoint,
+    NamedEndpoint,
+    NamedEndpoint,
+    NamedEndpoint,
+    NamedEndpoint,
   ];
   const endpoints = [{ endpoint: three, counters: { ...noCounters(), ejected: 1 } }];
   carry(servicePort('a/b', { endpoints: [one, two, three], draining: [gone] }), { endpoints });

@@ -388,7 +388,7 @@ export class Engine implements Handler {
     const known = this.#closedPorts.get(name);
     if (known !== undefined) return known;
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
-    const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
+    const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, counters: new Map() };
     const closed = { id: NO_PORT, name, protocol: 'TCP', worker: this.#context, isClosed: true } as const;
     const taken = shareTable(this.#context.index + 1);
     const port = new Port({ ...closed, backends, counters, taken, isHome: false });

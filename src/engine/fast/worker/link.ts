@@ -1,6 +1,6 @@
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { DialFailure } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
 import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from '../../core/deadlines.ts';
@@ -43,7 +43,7 @@ export type Over =
 
 export interface Dial {
   readonly record: DiallingRecord;
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly terms: DialTerms;
 }
 

@@ -1,17 +1,16 @@
 import type { DialFailure } from '../../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
+import type { NamedEndpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { dialTimeoutMs, type PickerRecord } from '../../../services/picker.ts';
-import type { PoolChange } from '../../../services/pool.ts';
 import { describeErrno, errnoName } from '../../../sys/sys-error.ts';
 import { Port as CorePort, type PortEvent } from '../../core/port.ts';
 import { Share } from '../../core/shares.ts';
 import { dialFailureOf, FAILURE_TEXT } from '../../errors.ts';
 import { Guess } from './guess.ts';
 import type { Link } from './link.ts';
-import { type CountedBackends, type CounterBlocks, countersIn, type PortId } from './protocol.ts';
-import { freshCounters, Target } from './target.ts';
+import { type CountedBackends, type CounterBlock, countersIn, type PortId } from './protocol.ts';
+import { Target } from './target.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /** How soon to ask again for carriers: there may have been no descriptors for them. */
@@ -26,9 +25,7 @@ export class Port extends CorePort<Target, CountedBackends> {
   /** Clients have usually sent something by the time the endpoint answers. If not, reading at once is a wasted call. */
   readonly clientsHaveSent = new Guess();
   #askedForCarriersMs = Number.NEGATIVE_INFINITY;
-  /** During an update: the counters of endpoints that are new, by their place in the lists. */
-  #fresh: ReadonlyMap<number, Float64Array> | undefined;
-  readonly #blocks: CounterBlocks;
+  readonly #block: CounterBlock;
   readonly #taken: SharedArrayBuffer;
   #share: Share | undefined;
   #counters: Float64Array | undefined;
@@ -39,7 +36,7 @@ export class Port extends CorePort<Target, CountedBackends> {
     readonly protocol: ProxiedProtocol;
     readonly worker: WorkerContext;
     readonly backends: CountedBackends;
-    readonly counters: CounterBlocks;
+    readonly counters: CounterBlock;
     readonly taken: SharedArrayBuffer;
     /** Its endpoints are known no longer. */
     readonly isClosed?: boolean;
@@ -49,7 +46,7 @@ export class Port extends CorePort<Target, CountedBackends> {
     super(setup.worker, setup.backends, { name, protocol, isHome, drains: !isClosed });
     this.id = setup.id;
     this.worker = setup.worker;
-    this.#blocks = setup.counters;
+    this.#block = setup.counters;
     this.#taken = setup.taken;
   }
 
@@ -58,7 +55,7 @@ export class Port extends CorePort<Target, CountedBackends> {
   }
 
   get counters(): Float64Array {
-    this.#counters ??= countersIn(this.#blocks);
+    this.#counters ??= countersIn(this.#block);
     return this.#counters;
   }
 
@@ -67,24 +64,9 @@ export class Port extends CorePort<Target, CountedBackends> {
     return this.#share;
   }
 
-  override update(backends: CountedBackends): PoolChange<Target> {
-    // The first look at it updates with older backends.
-    if (!this.hasPicker) void this.picker;
-    this.#fresh = freshCounters(backends);
-    const change = super.update(backends);
-    this.#fresh = undefined;
-    return change;
-  }
-
   /** The endpoint that another worker or process has picked. It may have left since, or not have come yet. */
-  targetOf(endpoint: Endpoint): Target {
-    const name = endpointName(endpoint);
-    return this.picker.pool.find(name) ?? new Target(endpoint, name);
-  }
-
-  /** `undefined` before the first client or update. */
-  pickerRecord(): PickerRecord | undefined {
-    return this.hasPicker ? this.picker.record(this.worker.nowMs) : undefined;
+  targetOf(endpoint: NamedEndpoint): Target {
+    return this.picker.pool.find(endpoint.name) ?? new Target(endpoint);
   }
 
   /** Continues where another process was. */
@@ -156,8 +138,9 @@ export class Port extends CorePort<Target, CountedBackends> {
     this.worker.report({ kind: 'busy', port: this.id });
   }
 
-  protected createTarget(endpoint: Endpoint, name: string, index: number): Target {
-    return new Target(endpoint, name, this.#fresh?.get(index));
+  protected createTarget(endpoint: NamedEndpoint, { counters }: CountedBackends): Target {
+    const block = counters.get(endpoint.name);
+    return new Target(endpoint, block && countersIn(block));
   }
 
   protected tell(event: PortEvent): void {

@@ -66,28 +66,21 @@ export const STATUS_WORDS = 16;
 
 export const COUNTERS_BYTES = COUNTERS.length * Float64Array.BYTES_PER_ELEMENT;
 
-/** One or several blocks of {@link COUNTERS_BYTES}, one after the other, within memory that others use too. */
-export interface CounterBlocks {
+/** {@link COUNTERS_BYTES} within memory that others use too. */
+export interface CounterBlock {
   readonly memory: SharedArrayBuffer;
   /** In bytes. */
   readonly offset: number;
 }
 
-/** The first block. A number is never torn: both kinds of machine write 64 aligned bits at once. */
-export function countersIn({ memory, offset }: CounterBlocks): Float64Array {
+/** A number is never torn: both kinds of machine write 64 aligned bits at once. */
+export function countersIn({ memory, offset }: CounterBlock): Float64Array {
   return new Float64Array(memory, offset, COUNTERS.length);
 }
 
-/** `counters` holds those of the endpoints that are new to the Service port, in the order of `fresh`. */
 export interface CountedBackends extends Backends {
-  /** Indices into {@link countedEndpoints}. */
-  readonly fresh: readonly number[];
-  readonly counters: CounterBlocks;
-}
-
-/** All endpoints that have counters. The end of old connections also counts at draining ones. */
-export function countedEndpoints({ endpoints, draining }: Backends): readonly Endpoint[] {
-  return draining === undefined ? endpoints : [...endpoints, ...draining];
+  /** Of the endpoints that are new to the Service port, in the set or draining, by name. */
+  readonly counters: ReadonlyMap<string, CounterBlock>;
 }
 
 /** No Service port has this number. */
@@ -119,7 +112,7 @@ interface ShareRequest {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly backends: CountedBackends;
-  readonly counters: CounterBlocks;
+  readonly counters: CounterBlock;
   readonly home: number;
   /** UDP only: sockets at the home's address and port. Lent until `unshare` is answered. */
   readonly fds: readonly number[];
@@ -136,7 +129,7 @@ interface OpenRequest {
   /** UDP only: further sockets at its address and port. */
   readonly moreFds?: readonly number[] | undefined;
   readonly backends: CountedBackends;
-  readonly counters: CounterBlocks;
+  readonly counters: CounterBlock;
   /** The picker's state in another process. */
   readonly picker?: PickerRecord | undefined;
   /** By its namespace: see `core/shares.ts`. */

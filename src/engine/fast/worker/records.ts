@@ -1,4 +1,4 @@
-import type { Endpoint } from '../../../model/endpoint.ts';
+import type { Endpoint, NamedEndpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { SessionAccount } from '../../core/session.ts';
 
@@ -35,7 +35,7 @@ export interface EstablishedRecord extends Account {
   readonly port: PortId;
   readonly client: Endpoint | undefined;
   /** Perhaps one that is no longer in the set. */
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   /** The client's and the endpoint's. */
   readonly sides: readonly [SideRecord, SideRecord];
   /** Which side broke, while the other still gets what came before. */
@@ -54,7 +54,7 @@ export interface FlowRecord extends Account {
   readonly kind: 'flow';
   readonly port: PortId;
   readonly fd: number;
-  readonly endpoint: Endpoint;
+  readonly endpoint: NamedEndpoint;
   readonly hasReplied: boolean;
   readonly receivedBytes: number;
   readonly sentBytes: number;

@@ -4,7 +4,6 @@ import { encodeSocketAddress, familyOfText } from '../../../sys/socket-address.t
 import { Target as CoreTarget } from '../../core/target.ts';
 import { Guess } from './guess.ts';
 import type { SocketKind } from './parked-sockets.ts';
-import { COUNTERS_BYTES, type CountedBackends, countersIn } from './protocol.ts';
 
 /** One endpoint of one Service port, ready to be dialled. */
 export class Target extends CoreTarget {
@@ -30,14 +29,4 @@ export class Target extends CoreTarget {
     this.#address ??= encodeSocketAddress(this.endpoint.address, this.endpoint.port);
     return this.#address;
   }
-}
-
-/** The counters of endpoints that are new, by their place in the lists. */
-export function freshCounters(backends: CountedBackends): ReadonlyMap<number, Float64Array> {
-  const { memory, offset } = backends.counters;
-  return new Map(
-    backends.fresh.map((index, block) => {
-      return [index, countersIn({ memory, offset: offset + block * COUNTERS_BYTES })];
-    }),
-  );
 }

@@ -16,7 +16,7 @@ import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
 import { descriptorLimit } from '../../../../src/kernel/descriptor-limit.ts';
 import type { KeptAddresses } from '../../../../src/model/client-address.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
-import type { Endpoint } from '../../../../src/model/endpoint.ts';
+import type { NamedEndpoint } from '../../../../src/model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
 import { close, eventfd, signal } from '../../../../src/sys/descriptor.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
@@ -30,7 +30,7 @@ interface PortSetup {
   /** Of its listener. */
   readonly address?: string;
   readonly keptAddresses?: KeptAddresses;
-  readonly endpoints?: readonly Endpoint[];
+  readonly endpoints?: readonly NamedEndpoint[];
   readonly flows?: readonly FlowRecord[];
 }
 

@@ -6,7 +6,7 @@ import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { connectTcp, refusal, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { backends, endpointAt, type Rig, type RigFactory } from './harness.ts';
+import { backends, clientAt, endpointAt, type Rig, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, drop, UNREACHABLE } from './network.ts';
 
 /** Bounds how many connections of one test wait for each other. */
@@ -32,7 +32,7 @@ class Entries implements ConnectionLogSink {
 }
 
 function localName({ socket }: TcpPeer): Endpoint {
-  return endpointAt(socket.localAddress ?? '', socket.localPort ?? 0);
+  return clientAt(socket.localAddress ?? '', socket.localPort ?? 0);
 }
 
 function sumOf(entries: readonly ConnectionEntry[], of: (entry: ConnectionEntry) => number): number {
@@ -285,7 +285,7 @@ export function connectionLogTests(makeRig: RigFactory): void {
     assert.deepEqual(rest, {
       name: silent.name,
       protocol: 'UDP',
-      client: endpointAt('127.0.0.1', client.socket.address().port),
+      client: clientAt('127.0.0.1', client.socket.address().port),
       backend: endpointName(backend.endpoint),
       ending: 'proxy-idle',
       receivedBytes: 4,
@@ -334,7 +334,7 @@ export function connectionLogTests(makeRig: RigFactory): void {
     await entries.has(1);
     (await UdpClient.connect(t, empty.port)).send('?');
     const [limit, none] = await entries.has(2);
-    const client = endpointAt('127.0.0.1', second.socket.address().port);
+    const client = clientAt('127.0.0.1', second.socket.address().port);
     assert.deepEqual([limit?.name, limit?.ending, limit?.client], [limited.name, 'refused-limit', client]);
     assert.deepEqual([none?.name, none?.ending, none?.backend], [empty.name, 'refused-no-endpoints', undefined]);
   });

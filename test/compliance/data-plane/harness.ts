@@ -8,7 +8,7 @@ import type {
   DataPlaneObserver,
   DataPlaneOptions,
 } from '../../../src/model/data-plane.ts';
-import { type NamedEndpoint, namedEndpoint } from '../../../src/model/endpoint.ts';
+import { type Endpoint, type NamedEndpoint, namedEndpoint, withoutName } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
@@ -166,6 +166,10 @@ export function endpointAt(address: string, port: number): NamedEndpoint {
   const parsed = parseAddress(address);
   if (parsed === undefined) throw new TypeError(`${address} is not an address`);
   return namedEndpoint(parsed, port);
+}
+
+export function clientAt(address: string, port: number): Endpoint {
+  return withoutName(endpointAt(address, port));
 }
 
 /** Silence long enough that whatever was on its way would have arrived. */

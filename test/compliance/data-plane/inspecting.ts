@@ -7,7 +7,7 @@ import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { ask, connectSocket, connectTcp, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { backends, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
+import { backends, clientAt, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, NODE_ADDRESSES } from './network.ts';
 
 const LOOPBACK = endpointAt('127.0.0.1', 0).address;
@@ -32,7 +32,7 @@ function clientOf(peer: TcpPeer | UdpClient): OpenConnection['client'] {
     peer instanceof UdpClient
       ? peer.socket.address()
       : { address: peer.socket.localAddress ?? '', port: peer.socket.localPort ?? 0 };
-  return endpointAt(address, port);
+  return clientAt(address, port);
 }
 
 export function inspectingTests(makeRig: RigFactory): void {

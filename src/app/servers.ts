@@ -1,13 +1,16 @@
 import type { Config } from '../config/config.ts';
 import { effectiveConfiguration } from '../config/configuration-file.ts';
-import { HttpServer } from '../http/http-server.ts';
+import { VERSION } from '../config/version.ts';
+import { type ApiOptions, apiRoutes } from '../http/api-routes.ts';
+import { HttpServer, type HttpServerOptions, socketPlace, tcpPlace } from '../http/http-server.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { statusRoutes } from '../http/page/routes.ts';
-import { type HealthzSources, healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
+import { type HealthzSources, healthzRoutes, metricsRoutes, profileRoutes, type RouteList } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
 import type { Operations, View } from '../model/view.ts';
 import type { ConnectionFeed } from '../operate/connection-log/feed.ts';
-import { ControlServer } from '../operate/control/server.ts';
+import { answersOf } from '../operate/control/answers.ts';
+import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import type { Context } from './assemble.ts';
@@ -24,38 +27,64 @@ export interface Answering extends HealthzSources {
   readonly configuration: Context['configuration'];
 }
 
+/** Connections to the control socket at a time, and answers under way. */
+export const MAX_OPERATORS = 16;
+/** Answers of /v1 under way at the address of the metrics. */
+const MAX_ANSWERS = 4;
+
+/** For clients of 0.1.0, which send a line of JSON. */
+const OTHER_RELEASE = `the running proxy (v${VERSION}) is of a later release than this command; use the program of the same release`;
+
 /** `/healthz`, `/metrics` and the control socket, to be started. */
-export function serversOf(config: Config, answering: Answering): (HttpServer | ControlServer)[] {
+export function serversOf(config: Config, answering: Answering): HttpServer[] {
   const { log, metrics, view, onUnbindable, operations, feed, known, configuration } = answering;
-  const servers = [
-    { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(answering) },
-    {
-      name: 'metrics',
-      at: config.metricsAddress,
-      audience: 'operators',
-      routes: new Map([
-        ...metricsRoutes(metrics, () => effectiveConfiguration(config), configuration),
-        ...(config.profiling ? profileRoutes(clock) : []),
-        ...statusRoutes(view, clock),
-      ]),
-    },
-  ] as const;
-  const http = servers.flatMap(({ name, at, audience, routes }) => {
-    if (at === undefined) return [];
-    const server = new HttpServer({
-      name,
-      audience,
-      routes,
-      clock,
-      log,
-      // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
-      address: isWildcard(at.address) ? undefined : at.address,
-      port: at.port,
-      hint: `see --${name}-bind-address`,
-      ...(config.bindAddressHardFail && { onUnbindable }),
-    });
-    return [server];
-  });
+  const api = { answers: answersOf({ view, operations, feed, log, clock }), known, log };
+  const servers: HttpServer[] = [];
+  const open = (
+    name: string,
+    at: Config['healthzAddress'],
+    options: Pick<HttpServerOptions, 'audience' | 'routes'>,
+  ) => {
+    if (at === undefined) return;
+    const hint = `see --${name}-bind-address`;
+    // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
+    const place = tcpPlace(isWildcard(at.address) ? undefined : at.address, at.port);
+    const { audience, routes } = options;
+    const failing = config.bindAddressHardFail ? { onUnbindable } : {};
+    servers.push(new HttpServer({ name, place, hint, audience, routes, clock, log, ...failing }));
+  };
+  const status = () => [
+    ...metricsRoutes(metrics, () => effectiveConfiguration(config), configuration),
+    ...statusRoutes(view, clock),
+  ];
+  open('healthz', config.healthzAddress, { audience: 'anybody', routes: healthzRoutes(answering) });
+  const profiles = config.profiling ? profileRoutes(clock) : [];
+  const routes = new Map([...status(), ...apiRoutes('GET', { ...api, maxAtOnce: MAX_ANSWERS }), ...profiles]);
+  open('metrics', config.metricsAddress, { audience: 'operators', routes });
   const path = config.controlSocket;
-  return path === undefined ? http : [...http, new ControlServer({ path, clock, log, view, operations, feed, known })];
+  if (path !== undefined) servers.push(controlServer({ path, routes: status(), ...api, clock }));
+  return servers;
+}
+
+export interface ControlOptions extends Omit<ApiOptions, 'maxAtOnce'> {
+  readonly path: string;
+  /** What it answers beside /v1. */
+  readonly routes: RouteList;
+  readonly clock: Clock;
+}
+
+export function controlServer({ path, routes, clock, ...api }: ControlOptions): HttpServer {
+  const options = { ...api, maxAtOnce: MAX_OPERATORS };
+  return new HttpServer({
+    name: 'control',
+    place: socketPlace(path),
+    hint: 'subcommands do not reach this process; see --control-socket',
+    audience: 'operators',
+    maxConnections: MAX_OPERATORS,
+    routes: new Map([...routes, ...apiRoutes('GET', options)]),
+    posts: new Map(apiRoutes('POST', options)),
+    answerToJson: `${JSON.stringify({ error: OTHER_RELEASE })}\n`,
+    clock,
+    log: api.log,
+  });
 }

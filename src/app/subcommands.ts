@@ -1,4 +1,5 @@
 import { writeSync } from 'node:fs';
+import { connectControl } from '../cli/client.ts';
 import { type Command, command, type Terminal, type Tools } from '../cli/command.ts';
 import { DRAIN, UNDRAIN } from '../cli/drain.ts';
 import { EXPLAIN } from '../cli/explain.ts';
@@ -12,7 +13,6 @@ import { TAIL } from '../cli/tail.ts';
 import { WEIGHT } from '../cli/weight.ts';
 import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
-import { connectControl } from '../operate/control/client.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
 export const CHECK = command({

@@ -162,7 +162,7 @@ class ConnectionsLeft {
   /** `isOver`: there are none, and no Service gives it new ones. Rejects with a sentence when that cannot be known. */
   async count(): Promise<{ readonly open: number; readonly isOver: boolean; readonly isListed: boolean }> {
     try {
-      this.#last = await askOne(this.#control, 'drain', { endpoint: this.#endpoint, isAgain: true });
+      this.#last = await askOne(this.#control, 'endpoint', { endpoint: this.#endpoint });
       this.#failures = 0;
     } catch (error) {
       if (++this.#failures > MAX_FAILURES) throw unknown(messageOf(error));

@@ -1,5 +1,4 @@
-import type { ConnectionEntry, Tries } from '../model/connection-log.ts';
-import { endpointName } from '../model/endpoint.ts';
+import type { EntryLine } from '../operate/connection-log/line.ts';
 import { largeNumber, oneColumnEach, timeOfDay } from './format.ts';
 
 /** Above lines of {@link entryText}. */
@@ -10,17 +9,17 @@ export const ENTRY_HEADER =
  * An entry of the connection log for people: columns for IPv4 addresses, so that a usual line fits into 120 columns.
  * What is longer moves only its own line.
  */
-export function entryText(entry: ConnectionEntry): string {
-  const { name, protocol, client, backend = '-', ending, endedAt, durationMs, receivedBytes, sentBytes, tries } = entry;
-  const clientName = client === undefined ? '-' : endpointName(client);
-  const from = `${timeOfDay(endedAt)} ${protocol.padEnd(4)} ${clientName.padEnd(21)} ${backend.padEnd(21)}`;
-  const bytes = `${largeNumber(receivedBytes, false)}${largeNumber(sentBytes, false)}`;
-  const took = durationText(durationMs).padStart(5);
-  return oneColumnEach(`${from} ${ending.padEnd(13)} ${took}${bytes} ${name}${triesText(tries)}`);
+export function entryText(line: EntryLine): string {
+  const { ts, svc, proto, client = '-', backend = '-', end, ms, received, sent } = line;
+  // biome-ignore lint/style/noRestrictedGlobals: reads a text, not the clock
+  const from = `${timeOfDay(Date.parse(ts))} ${proto.padEnd(4)} ${client.padEnd(21)} ${backend.padEnd(21)}`;
+  const bytes = `${largeNumber(received, false)}${largeNumber(sent, false)}`;
+  const took = durationText(ms).padStart(5);
+  return oneColumnEach(`${from} ${end.padEnd(13)} ${took}${bytes} ${svc}${triesText(line)}`);
 }
 
 /** ", not 10.244.1.8:8080 (refused)" */
-function triesText({ failed, moreFailed = {} }: Tries): string {
+function triesText({ failed = [], more_failed: moreFailed = {} }: EntryLine): string {
   if (failed.length === 0) return '';
   const more = Object.values(moreFailed).reduce((sum, each) => sum + each, 0);
   const each = failed.map(({ backend, reason }) => `${backend} (${reason})`);

@@ -1,9 +1,6 @@
-import type { ConnectionEntry } from '../model/connection-log.ts';
-import { entryLine, missingLine } from '../operate/connection-log/line.ts';
-import type { TailPiece } from '../operate/connection-log/tail.ts';
-import { ControlError, RefusedError } from '../operate/control/client.ts';
-import type { Clock } from '../util/clock.ts';
+import { type LogLine, lineText } from '../operate/connection-log/line.ts';
 import { sleep } from '../util/wait.ts';
+import { ControlError, RefusedError } from './client.ts';
 import { command, type Terminal, type Tools } from './command.ts';
 import { ENTRY_HEADER, entryText } from './entry-text.ts';
 import { oneColumnEach } from './format.ts';
@@ -31,13 +28,13 @@ export const TAIL = command({
   run: async (given, terminal, tools) => {
     const { filter, port } = selectionOf(given);
     const control = tools.connect(given['control-socket']);
-    const printer = new Printer(terminal, given.output === 'json', tools.clock);
+    const printer = new Printer(terminal, given.output === 'json');
     const ask = () => control.ask('tail', { ...filter, ...(port !== undefined && { port }) });
     return await untilInterrupted(tools, (signal) => follow(ask, printer, signal, tools));
   },
 });
 
-type Ask = () => AsyncIterable<TailPiece>;
+type Ask = () => AsyncIterable<readonly LogLine[]>;
 
 /** Asks again when the proxy is away, for it may be upgrading. Rejects when it stays away, or refuses. */
 async function follow(
@@ -67,15 +64,13 @@ async function follow(
 class Printer {
   readonly #terminal: Terminal;
   readonly #isJson: boolean;
-  readonly #clock: Clock;
   /** Something has been printed, by this connection or an earlier one. */
   hasBegun = false;
   #isNew = true;
 
-  constructor(terminal: Terminal, isJson: boolean, clock: Clock) {
+  constructor(terminal: Terminal, isJson: boolean) {
     this.#terminal = terminal;
     this.#isJson = isJson;
-    this.#clock = clock;
   }
 
   /** Of one connection to the proxy. */
@@ -87,11 +82,10 @@ class Printer {
    * Resolves when the reader has taken it. While the reader pauses nothing more is taken from the proxy, which then
    * drops and counts.
    */
-  async print({ entries, missing }: TailPiece): Promise<void> {
+  async print(lines: readonly LogLine[]): Promise<void> {
     const { out, flush } = this.#terminal;
     if (this.#isNew) this.#head();
-    if (entries.length > 0) out(entries.map(this.#isJson ? entryLine : textLine).join(''));
-    if (missing > 0) out(this.#isJson ? missingLine(missing, this.#clock.wallNow()) : missingText(missing));
+    if (lines.length > 0) out(lines.map(this.#isJson ? lineText : textLine).join(''));
     await flush();
   }
 
@@ -108,8 +102,8 @@ class Printer {
   }
 }
 
-function textLine(entry: ConnectionEntry): string {
-  return `${entryText(entry)}\n`;
+function textLine(line: LogLine): string {
+  return 'missing' in line ? missingText(line.missing) : `${entryText(line)}\n`;
 }
 
 function missingText(count: number): string {

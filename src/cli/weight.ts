@@ -21,7 +21,7 @@ export const WEIGHT = command({
     const [text = '', wanted = ''] = argument.split(' ');
     const endpoint = parseEndpoint(text);
     const weight = weightOf(wanted);
-    await askOne(connect(socket), 'weight', { endpoint, ...(weight !== undefined && { weight }) });
+    await askOne(connect(socket), 'weight', { endpoint, weight: weight ?? DEFAULT });
     terminal.out(`${endpointName(endpoint)} ${saying(weight)}\n`);
     return 0;
   },

@@ -9,11 +9,14 @@ const HOST = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/;
  * `address`: our own, to which the connection came.
  */
 export function refusalOf(headers: IncomingHttpHeaders, address = ''): string | undefined {
-  const isLoopback = address === '::1' || unmapped(address).startsWith('127.');
-  if (isLoopback && !isOwnHost(headers.host)) {
+  if (isLoopback(address) && !isOwnHost(headers.host)) {
     return 'On loopback this answers to "localhost" and IP addresses only: under any other name, web sites could read it.';
   }
   return isFromOtherSite(headers) ? 'Other web sites may only link here, not request anything themselves.' : undefined;
+}
+
+export function isLoopback(address: string): boolean {
+  return address === '::1' || unmapped(address).startsWith('127.');
 }
 
 /**

@@ -1,18 +1,27 @@
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { endpointName } from '../model/endpoint.ts';
+import { READ_TIMEOUT_MS } from '../operate/control/protocol.ts';
+import { listenAt } from '../operate/control/socket-file.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { refusalOf } from './http-origin.ts';
+import { messageOf } from '../util/text.ts';
+import { isLoopback, refusalOf } from './http-origin.ts';
 
-/* The HTTP server of every address that the program serves: GET and HEAD, with bounds and deadlines. */
+/*
+ * The HTTP server of every address and socket that the program serves, with bounds and deadlines. What changes
+ * something has routes of its own, for POST. Bodies of requests are not read: parameters are in the query.
+ */
 
 export interface HttpRequest {
   readonly query: URLSearchParams;
   /** Aborted when the client has left, or has its answer. */
   readonly signal: AbortSignal;
+  /** It came over loopback or a Unix socket. */
+  readonly isLocal: boolean;
 }
 
 export interface HttpResponse {
@@ -21,8 +30,8 @@ export interface HttpResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** A long one comes in parts, each made when the client has taken the last one. */
   readonly body: string | AsyncIterable<string>;
-  /** The deadline is for each part, not for the whole answer. */
-  readonly unhurried?: true;
+  /** The client must take the whole answer in time (the default), each part, or neither. */
+  readonly deadline?: 'whole' | 'part' | 'none';
 }
 
 /** When it throws or rejects, the answer is 500. */
@@ -38,25 +47,66 @@ export function textResponse(status: number, body: string): HttpResponse {
   return { status, contentType: TEXT, body };
 }
 
-/** Answers `busy` while `max` requests are under way, each until its client has the answer or has left. */
-export function atOnce(max: number, busy: HttpResponse, handler: Handler): Handler {
+/**
+ * Answers `busy` while `max` requests to the handlers together are under way, each until its client has the answer or
+ * has left, and the handler is done.
+ */
+export function atOnce(max: number, busy: HttpResponse): (handler: Handler) => Handler {
   let count = 0;
-  return (request) => {
+  return (handler) => async (request) => {
     if (count >= max) return busy;
     count++;
-    request.signal.addEventListener('abort', () => count--);
-    return handler(request);
+    let isDone = false;
+    const release = () => {
+      if (isDone && request.signal.aborted) count--;
+    };
+    request.signal.addEventListener('abort', release);
+    try {
+      return await handler(request);
+    } finally {
+      isDone = true;
+      release();
+    }
+  };
+}
+
+/** Where a server listens. */
+export interface Place {
+  /** For the log. */
+  readonly fields: Readonly<Record<string, string>>;
+  /** Resolves when the server listens, with what to do before it is closed. Rejects with the reason why it cannot. */
+  listen(server: Server): Promise<() => void>;
+}
+
+/** `address`: `undefined` is every address of the machine, of both families. `port`: 0 lets the kernel choose. */
+export function tcpPlace(address: string | undefined, port: number): Place {
+  return {
+    fields: { address: endpointName({ address: address ?? '*', port }) },
+    listen: async (server) => {
+      // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
+      server.listen({ port, ...(address !== undefined && { host: address }) });
+      await once(server, 'listening');
+      return () => {};
+    },
+  };
+}
+
+/** A Unix socket that only root and the program's own user can open. */
+export function socketPlace(path: string): Place {
+  return {
+    fields: { file: path },
+    listen: async (server) => {
+      const file = await listenAt(server, path);
+      return () => file.release();
+    },
   };
 }
 
 export interface HttpServerOptions {
-  /** For the log: "healthz", "metrics". */
+  /** For the log: "healthz", "metrics", "control". */
   readonly name: string;
-  /** `undefined`: every address of the machine, of both families. */
-  readonly address: string | undefined;
-  /** 0 lets the kernel choose. */
-  readonly port: number;
-  /** What to do about an address that cannot be bound; ends the log's sentence. */
+  readonly place: Place;
+  /** What to do about a place that cannot be had; ends the log's sentence. */
   readonly hint: string;
   /** `--bind-address-hard-fail`: called when the address cannot be bound; there is no retry then. */
   readonly onUnbindable?: () => void;
@@ -65,6 +115,10 @@ export interface HttpServerOptions {
   /** `operators`: not for web sites that make an operator's browser ask; see {@link refusalOf}. */
   readonly audience: 'anybody' | 'operators';
   readonly routes: Routes;
+  /** What changes something. */
+  readonly posts?: Routes;
+  /** The line for a client that sends a line of JSON in place of HTTP. */
+  readonly answerToJson?: string;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -97,6 +151,10 @@ export class HttpServer {
   readonly #server: Server;
   /** Connections, with their requests under way. Idle ones are in the order in which they became idle. */
   readonly #connections = new Map<Socket, number>();
+  /** Rejects never. */
+  #attempt: Promise<void> | undefined;
+  /** Defined while it listens. */
+  #release: (() => void) | undefined;
   #retry: Timer | undefined;
   #loggedProblem: string | undefined;
   #closed = false;
@@ -113,8 +171,20 @@ export class HttpServer {
       (request, response) => void this.#answer(request, response),
     );
     this.#server.on('connection', (socket) => this.#connected(socket));
-    this.#server.on('listening', () => this.#listening());
-    this.#server.on('error', (error) => this.#failed(error));
+    this.#server.on('error', (error) => {
+      // #listen reports why it cannot listen.
+      const fields = { server: options.name, ...options.place.fields, err: error.message };
+      if (this.#server.listening) options.log.warn('Cannot accept an HTTP connection', fields);
+    });
+    const { answerToJson } = options;
+    if (answerToJson !== undefined) {
+      this.#server.on('clientError', (error: Error & { readonly rawPacket?: Buffer }, socket) => {
+        const isJson = error.rawPacket?.toString('latin1').startsWith('{');
+        if (socket.writable)
+          socket.end(isJson ? answerToJson : 'HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n');
+        (socket as Socket).destroySoon();
+      });
+    }
   }
 
   /** Where it listens; `undefined` while it does not. */
@@ -123,46 +193,46 @@ export class HttpServer {
     return typeof address === 'object' && address !== null ? address : undefined;
   }
 
-  /** Returns at once; the log says whether and when the address could be bound. */
+  /** Returns at once; the log says whether and when it listens. */
   start(): void {
-    const { address: host, port } = this.#options;
-    // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
-    this.#server.listen({ port, ...(host !== undefined && { host }) });
+    if (!this.#closed) this.#attempt = this.#listen();
   }
 
-  /** Stops listening and retrying, ends every connection. The port is free when this returns, before it resolves. */
+  /** Stops listening and retrying, ends every connection. The place of a server that listens is free at once. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();
-    if (!this.#server.listening) return;
+    if (this.#release === undefined) await this.#attempt;
+    if (this.#release === undefined) return;
+    this.#release();
+    this.#release = undefined;
     await new Promise((resolve) => {
       this.#server.close(resolve);
       this.#server.closeAllConnections();
     });
   }
 
-  #listening(): void {
-    const { name, log } = this.#options;
-    // close() came while the address was being bound.
-    if (this.#closed) this.#server.close();
-    else if (this.address) log.info('Serving HTTP', { server: name, address: endpointName(this.address) });
-  }
-
-  #failed(error: Error): void {
-    const { name, address = '*', port, hint, onUnbindable, clock, log } = this.#options;
-    const fields = { server: name, address: endpointName({ address, port }), err: error.message };
-    if (this.#closed) return;
-    if (this.#server.listening) {
-      log.warn('Cannot accept an HTTP connection', fields);
-    } else if (onUnbindable !== undefined) {
-      log.error(`Cannot serve HTTP here; ${hint}`, fields);
-      onUnbindable();
-    } else {
+  async #listen(): Promise<void> {
+    const { name, place, hint, onUnbindable, clock, log } = this.#options;
+    try {
+      this.#release = await place.listen(this.#server);
+      if (this.#closed) return;
+      const at = this.address && { address: endpointName(this.address) };
+      log.info('Serving HTTP', { server: name, ...(at ?? place.fields) });
+    } catch (error) {
+      if (this.#closed) return;
+      const err = messageOf(error);
+      const fields = { server: name, ...place.fields, err };
+      if (onUnbindable !== undefined) {
+        log.error(`Cannot serve HTTP here; ${hint}`, fields);
+        onUnbindable();
+        return;
+      }
       // Once for each reason; the line about serving HTTP reports the end of it.
-      if (this.#loggedProblem !== error.message) {
+      if (this.#loggedProblem !== err) {
         log.error(`Cannot serve HTTP here; retrying every ${BIND_RETRY_MS / 1_000} s; ${hint}`, fields);
       }
-      this.#loggedProblem = error.message;
+      this.#loggedProblem = err;
       this.#retry = clock.after(BIND_RETRY_MS, () => this.start());
     }
   }
@@ -199,12 +269,9 @@ export class HttpServer {
       // To the end of the order, as it may be idle from now on.
       if (this.#connections.delete(socket)) this.#connections.set(socket, requests - 1);
     });
-    const { status, contentType, headers, body, unhurried } = await this.#route(request, left.signal);
+    const { status, contentType, headers, body, deadline } = await this.#route(request, left.signal);
     if (left.signal.aborted) return;
-    if (!unhurried) {
-      const deadline = this.#deadline(response);
-      response.on('close', () => deadline.cancel());
-    }
+    if (deadline === undefined || deadline === 'whole') this.#limit(response, RESPONSE_TIMEOUT_MS);
     response.writeHead(status, {
       'Content-Type': contentType,
       'X-Content-Type-Options': 'nosniff',
@@ -214,23 +281,30 @@ export class HttpServer {
     // Node leaves the body of a text out of an answer to HEAD.
     if (typeof body === 'string') response.end(body);
     else if (method === 'HEAD') response.end();
-    else await this.#stream(request, response, unhurried ? this.#inTime(body, response) : body);
+    else {
+      response.flushHeaders();
+      await this.#stream(request, response, deadline === 'part' ? this.#inTime(body, response) : body);
+    }
   }
 
-  #deadline(response: ServerResponse): Timer {
-    return this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
+  /** The client has so long for what there is. */
+  #limit(response: ServerResponse, ms: number): Timer {
+    const timer = this.#options.clock.after(ms, () => response.destroy());
+    response.on('close', () => timer.cancel());
+    return timer;
   }
 
   /** Gives each part its own deadline. The next one is read when the client has taken the last one. */
   async *#inTime(parts: AsyncIterable<string>, response: ServerResponse): AsyncGenerator<string> {
     for await (const part of parts) {
-      const deadline = this.#deadline(response);
+      const deadline = this.#options.clock.after(READ_TIMEOUT_MS, () => response.destroy());
       try {
         yield part;
       } finally {
         deadline.cancel();
       }
     }
+    this.#limit(response, READ_TIMEOUT_MS);
   }
 
   /** A failure ends the connection in the middle, which tells the client that the answer is not complete. */
@@ -247,18 +321,25 @@ export class HttpServer {
   }
 
   async #route(request: IncomingMessage, signal: AbortSignal): Promise<HttpResponse> {
-    const { name, audience, routes, log } = this.#options;
-    const refusal = audience === 'operators' ? refusalOf(request.headers, request.socket.localAddress) : undefined;
+    const { name, audience, routes, posts, log } = this.#options;
+    const { headers, method, socket, url = '' } = request;
+    const refusal = audience === 'operators' ? refusalOf(headers, socket.localAddress) : undefined;
     if (refusal !== undefined) return textResponse(403, `${refusal}\n`);
     const path = pathOf(request);
-    const handler = routes.get(path);
-    if (handler === undefined) return textResponse(404, '404 page not found\n');
-    if (request.method !== 'GET' && request.method !== 'HEAD') {
-      const headers = { Allow: 'GET, HEAD', Connection: 'close' };
-      return { ...textResponse(405, 'Only GET and HEAD are served here.\n'), headers };
+    const [toRead, toChange] = [routes.get(path), posts?.get(path)];
+    const handler = method === 'POST' ? toChange : method === 'GET' || method === 'HEAD' ? toRead : undefined;
+    if (handler === undefined) {
+      if (toRead === undefined && toChange === undefined) return textResponse(404, '404 page not found\n');
+      const allowed = toRead === undefined ? 'POST' : 'GET, HEAD';
+      const answer = textResponse(
+        405,
+        `Only ${allowed.replace(', ', ' and ')} ${toRead ? 'are' : 'is'} served here.\n`,
+      );
+      return { ...answer, headers: { Allow: allowed, Connection: 'close' } };
     }
     try {
-      return await handler({ query: new URLSearchParams(request.url?.slice(path.length)), signal });
+      const isLocal = socket.localAddress === undefined || isLoopback(socket.localAddress);
+      return await handler({ query: new URLSearchParams(url.slice(path.length)), signal, isLocal });
     } catch (error) {
       log.error('Cannot answer an HTTP request', { server: name, path, err: String(error) });
       return textResponse(500, 'This could not be answered; the log of the proxy says why.\n');

@@ -9,7 +9,7 @@ import type { Metrics } from './metrics.ts';
 
 /* What the two addresses of kube-proxy answer: healthz, metrics. The status page beside the metrics is in page/. */
 
-type RouteList = readonly (readonly [path: string, Handler])[];
+export type RouteList = readonly (readonly [path: string, Handler])[];
 
 export interface HealthzSources {
   readonly health: Health;
@@ -78,7 +78,7 @@ export function metricsRoutes(
   const { contentType } = metrics;
   const busy = textResponse(503, `${MAX_SCRAPES} others are being answered; try again.\n`);
   const scrape = (render: () => Promise<AsyncIterable<string>>): Handler =>
-    atOnce(MAX_SCRAPES, busy, async () => ({ status: 200, contentType, body: await render() }));
+    atOnce(MAX_SCRAPES, busy)(async () => ({ status: 200, contentType, body: await render() }));
   const configz = () =>
     JSON.stringify({
       'kubeproxy.config.k8s.io': effectiveConfiguration(),

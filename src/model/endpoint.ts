@@ -1,4 +1,4 @@
-import type { Address } from './address.ts';
+import { type Address, familyOf, parseAddress } from './address.ts';
 import type { Protocol, ServiceKey } from './service.ts';
 
 export interface EndpointAddress {
@@ -83,6 +83,17 @@ export function namedEndpoint(address: Address, port: number): NamedEndpoint {
 /** As operators get it, in JSON. */
 export function withoutName({ address, port }: Endpoint): Endpoint {
   return { address, port };
+}
+
+const NAME = /^(?:\[(?<v6>[^\]]*)\]|(?<v4>[^:[\]]*)):(?<port>\d{1,5})$/;
+
+/** Reads {@link endpointName}; `undefined` for any other text. */
+export function endpointOf(text: string): Endpoint | undefined {
+  const { v6, v4, port } = NAME.exec(text)?.groups ?? {};
+  const address = parseAddress(v6 ?? v4 ?? '');
+  const isPort = Number(port) >= 1 && Number(port) <= 65_535;
+  if (address === undefined || !isPort || (v6 !== undefined) !== (familyOf(address) === 'IPv6')) return undefined;
+  return { address, port: Number(port) };
 }
 
 /** This node's place in the cluster, for traffic policies and topology hints. */

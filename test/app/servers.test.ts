@@ -61,6 +61,17 @@ test('/healthz answers requests from any site; /metrics and the status do not', 
   assert.equal((await ask(metrics, '/status')).status, 200);
 });
 
+test('/metrics has the reading routes of /v1 beside it, and none that changes something', async (t) => {
+  const { metrics } = await serve(t);
+  const services = await ask(metrics, '/v1/services');
+  assert.deepEqual([services.status, services.headers['content-type']], [200, 'application/x-ndjson']);
+  assert.equal(services.body.trim().split('\n').length, [...new FakeView().services()].length);
+  assert.equal((await ask(metrics, '/v1/connections')).status, 200);
+  for (const path of ['/v1/drain?endpoint=10.244.0.1:8080', '/v1/log-level?verbosity=4']) {
+    assert.deepEqual([(await ask(metrics, path, 'POST')).status, (await ask(metrics, path)).status], [404, 404], path);
+  }
+});
+
 test('/metrics has profiles beside it with --profiling alone', async (t) => {
   const status = async (...flags: readonly string[]) => {
     const { metrics } = await serve(t, ...flags);

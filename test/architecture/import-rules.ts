@@ -47,13 +47,14 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
     [
       'engine/node/',
       'http/http-server.ts',
-      'operate/control/',
+      'operate/control/socket-file.ts',
       'check/machine.ts',
       'kernel/node-claim.ts',
       'model/address.ts',
       'util/ip-bytes.ts',
     ],
   ],
+  ['node:http', ['http/http-server.ts', 'http/http-origin.ts', 'cli/client.ts', 'kubernetes/']],
   // The last one only connects sockets, to learn a source address.
   ['node:dgram', ['engine/node/', 'kernel/addresses.ts']],
 ]);

@@ -41,9 +41,9 @@ class FakeProxy implements Control {
       this.failures--;
       throw new Error('nobody listens');
     }
-    if (command === 'drain') {
+    if (command === 'drain' || command === 'endpoint') {
       yield { users: this.#users(), isListed: this.isListed } as unknown as Commands[C]['piece'];
-      if (!('isAgain' in params)) this.isDrained = this.takesEffect;
+      if (command === 'drain') this.isDrained = this.takesEffect;
       return;
     }
     const { namespace, service } = params as Commands['services']['params'];

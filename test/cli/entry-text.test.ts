@@ -2,8 +2,14 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { durationText, ENTRY_HEADER, entryText } from '../../src/cli/entry-text.ts';
 import { timeOfDay } from '../../src/cli/format.ts';
+import { type EntryLine, entryLine } from '../../src/operate/connection-log/line.ts';
 import { endpointAt } from '../compliance/data-plane/harness.ts';
-import { entry } from '../operate/connection-log/entries.ts';
+import { entry as logged } from '../operate/connection-log/entries.ts';
+
+/** As a reader of the connection log finds it. */
+function entry(changes?: Parameters<typeof logged>[0]): EntryLine {
+  return JSON.parse(entryLine(logged(changes)));
+}
 
 const FAILED = { retries: 1, failed: [{ backend: '10.244.1.8:8080', reason: 'refused' }] } as const;
 
@@ -16,7 +22,7 @@ describe('an entry of the connection log for people', () => {
     const line = entryText(entry({ name: 'kube-system/kube-dns:dns' }));
     assert.equal(
       line,
-      `${timeOfDay(entry().endedAt)} TCP  10.0.0.7:40312        10.244.1.7:8080       client-end     1.0s      517    20431 kube-system/kube-dns:dns`,
+      `${timeOfDay(logged().endedAt)} TCP  10.0.0.7:40312        10.244.1.7:8080       client-end     1.0s      517    20431 kube-system/kube-dns:dns`,
     );
     assert.ok(line.length <= 120);
   });

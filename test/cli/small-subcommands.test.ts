@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
+import { connectControl } from '../../src/cli/client.ts';
 import type { Command, OptionTable } from '../../src/cli/command.ts';
 import { UNDRAIN } from '../../src/cli/drain.ts';
 import { LOG_LEVEL } from '../../src/cli/log-level.ts';
 import { SHOW_VERSION } from '../../src/cli/show-version.ts';
 import { WEIGHT } from '../../src/cli/weight.ts';
 import { VERSION } from '../../src/config/version.ts';
-import { connectControl } from '../../src/operate/control/client.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { served } from '../operate/control/served.ts';

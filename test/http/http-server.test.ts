@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
-import { type Handler, HttpServer, type Routes, TEXT } from '../../src/http/http-server.ts';
+import { type Handler, HttpServer, type Routes, TEXT, tcpPlace } from '../../src/http/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle, until } from '../support/until.ts';
@@ -28,7 +28,6 @@ const hello: Routes = new Map([['/hello', () => ({ status: 200, contentType: TEX
 
 const OPTIONS = {
   name: 'healthz',
-  address: '127.0.0.1',
   hint: 'see --healthz-bind-address',
   maxConnections: 1,
   audience: 'anybody',
@@ -265,7 +264,7 @@ describe('a client that is slow', () => {
         isOver = true;
       }
     }
-    const endless = () => ({ status: 200, contentType: TEXT, body: body(), unhurried: true }) as const;
+    const endless = () => ({ status: 200, contentType: TEXT, body: body(), deadline: 'part' }) as const;
     const { address, clock } = await serve(t, new Map([['/endless', endless]]));
     const socket = asking(address, '/endless');
     await once(socket, 'readable');
@@ -280,7 +279,7 @@ describe('a client that is slow', () => {
       return stands;
     });
     assert.equal(isOver, false);
-    clock.advance(9_999);
+    clock.advance(29_999);
     assert.equal(clock.pendingTimers, 1);
     clock.advance(1);
     await until('the making has ended', () => isOver);
@@ -355,7 +354,7 @@ describe('an address that cannot be bound', () => {
     await once(holder, 'listening');
     const clock = new ManualClock();
     const log = new RecordingLog();
-    const server = new HttpServer({ ...OPTIONS, port, clock, log, ...options });
+    const server = new HttpServer({ ...OPTIONS, place: tcpPlace('127.0.0.1', port), clock, log, ...options });
     server.start();
     await until('the failure is logged', () => log.of('error').length === 1);
     return { holder, port, clock, log, server };
@@ -395,7 +394,7 @@ describe('an address that cannot be bound', () => {
     t.after(() => holder.close());
     await server.close();
     assert.equal(clock.pendingTimers, 0);
-    const late = new HttpServer({ ...OPTIONS, port, clock, log });
+    const late = new HttpServer({ ...OPTIONS, place: tcpPlace('127.0.0.1', port), clock, log });
     late.start();
     await late.close();
     await settle();
@@ -416,7 +415,12 @@ describe('closing', () => {
   });
 
   test('right after starting leaves nothing listening', async () => {
-    const server = new HttpServer({ ...OPTIONS, port: 0, clock: new ManualClock(), log: new RecordingLog() });
+    const server = new HttpServer({
+      ...OPTIONS,
+      place: tcpPlace('127.0.0.1', 0),
+      clock: new ManualClock(),
+      log: new RecordingLog(),
+    });
     server.start();
     await server.close();
     server.start();

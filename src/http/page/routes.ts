@@ -61,9 +61,10 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
   };
   // With thousands of Services, many megabytes, which a client far away takes minutes to read.
   const whole = (contentType: string, make: typeof statusJson): Handler =>
-    atOnce(MAX_EXPORTS, busy('Others are being answered; try again.\n'), () =>
-      answer(contentType, make(view, clock), { unhurried: true }),
-    );
+    atOnce(
+      MAX_EXPORTS,
+      busy('Others are being answered; try again.\n'),
+    )(() => answer(contentType, make(view, clock), { deadline: 'part' }));
   /**
    * The parts of the page as server-sent events: all at first, then every two seconds those that have changed, in one
    * event. The next one is made when the client has taken the one before. Ends when the client has left.
@@ -91,9 +92,10 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
     ['/status.csv', whole('text/csv; charset=utf-8', statusCsv)],
     [
       '/status/live',
-      atOnce(MAX_LIVE, tooMany, ({ query, signal }) =>
-        answer('text/event-stream', live(parsePageQuery(query), signal), { unhurried: true }),
-      ),
+      atOnce(
+        MAX_LIVE,
+        tooMany,
+      )(({ query, signal }) => answer('text/event-stream', live(parsePageQuery(query), signal), { deadline: 'part' })),
     ],
   ];
 }

@@ -1,39 +1,34 @@
 import { type Address, familyOf, parseAddress } from '../../model/address.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName, endpointOf } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
-import { Field, FieldError, parseJson, show } from '../../util/untrusted.ts';
-import type { TailPiece } from '../connection-log/tail.ts';
+import { Field, FieldError, show } from '../../util/untrusted.ts';
+import type { LogLine } from '../connection-log/line.ts';
 import type { EndpointUsers } from './endpoint-users.ts';
 
 /*
- * The protocol between subcommands and the running program. A connection has one request, which is a line of JSON. The
- * answer is a line for each piece, then `end` or `error`.
+ * What the running program is asked over HTTP, and what it answers: the routes of /v1. docs/api.md promises them to
+ * users.
  */
 
-/** Increases when a client of the previous version would misread an answer. */
-export const PROTOCOL_VERSION = 1;
-
-/**
- * How long the server waits for the client to read. It has few connections, and a stopped client must not keep one for
- * ever.
- */
-export const READ_TIMEOUT_MS = 30_000;
-
-/** The parameters of each command, and the pieces of its answer. */
+/** The parameters of each route, and its answer: one value, or the rows that come in each piece. */
 export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
   /** Never ends by itself. `port`: a name or a number. */
-  readonly tail: { readonly params: ServiceFilter & { readonly port?: string }; readonly piece: TailPiece };
+  readonly tail: {
+    readonly params: Omit<ServiceFilter, 'summary'> & { readonly port?: string };
+    readonly piece: readonly LogLine[];
+  };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
+  readonly endpoint: { readonly params: { readonly endpoint: Endpoint }; readonly piece: EndpointUsers };
   /**
-   * The answer is the state before the drain. `isAgain` only asks, and drains nothing. An endpoint that no Service has
-   * is an error, mostly a slip of the operator, unless it is `forced`.
+   * The answer is the state before the drain. An endpoint that no Service has is an error, mostly a slip of the
+   * operator, unless it is `forced`.
    */
   readonly drain: {
-    readonly params: { readonly endpoint: Endpoint; readonly isAgain?: boolean; readonly forced?: boolean };
+    readonly params: { readonly endpoint: Endpoint; readonly forced?: boolean };
     readonly piece: EndpointUsers;
   };
   readonly undrain: {
@@ -42,10 +37,10 @@ export interface Commands {
   };
   readonly weight: {
     /**
-     * Without a weight, what an operator has set is taken back. An endpoint that no Service has is an error, unless it
-     * has been set before.
+     * `default` takes back what an operator has set. An endpoint that no Service has is an error, unless it has been
+     * set before.
      */
-    readonly params: { readonly endpoint: Endpoint; readonly weight?: number };
+    readonly params: { readonly endpoint: Endpoint; readonly weight: number | 'default' };
     /** What was set before. */
     readonly piece: { readonly before?: number };
   };
@@ -55,15 +50,11 @@ export interface Commands {
 export type Nothing = Readonly<Record<string, never>>;
 export type CommandName = keyof Commands;
 
-export type Request = {
-  readonly [C in CommandName]: { readonly v: number; readonly command: C; readonly params: Commands[C]['params'] };
-}[CommandName];
-
-export type Answer<C extends CommandName> =
-  | { readonly piece: Commands[C]['piece'] }
-  | { readonly end: true }
-  /** A sentence for people. */
-  | { readonly error: string };
+/**
+ * How long the server waits for the client to read what there is. A stopped client must not keep one of its few
+ * connections for ever.
+ */
+export const READ_TIMEOUT_MS = 30_000;
 
 /** The client's side. Rejects with a sentence for the user. */
 export interface Control {
@@ -73,61 +64,126 @@ export interface Control {
 /** What is wrong with a request: a sentence for the user. */
 export class RequestError extends Error {
   override readonly name = 'RequestError';
+  /** Of the HTTP answer. */
+  readonly status: number;
+
+  constructor(message: string, status = 400) {
+    super(message);
+    this.status = status;
+  }
 }
 
+/** How the text of a parameter is read. */
+const READERS = {
+  text: (text: string) => text,
+  number: (text: string) => (/^\d{1,9}$/.test(text) ? Number(text) : text),
+  flag: (text: string) => (text === 'true' || text === 'false' ? text === 'true' : text),
+} as const;
+
+interface Route<C extends CommandName> {
+  readonly method: 'GET' | 'POST';
+  /** The answer is lines of JSON, one for each row, in place of one JSON value. */
+  readonly isRows: boolean;
+  readonly parameters: Readonly<Record<string, keyof typeof READERS>>;
+  readonly decode: (params: Field) => Commands[C]['params'];
+}
+
+const NAMES = { namespace: 'text', service: 'text' } as const;
 const MAX_VERBOSITY = 10;
 /** Longer than any name in Kubernetes. */
 const MAX_NAME = 253;
 
-/** Validates a request and drops unknown fields. Throws {@link RequestError}. */
-export function decodeRequest(line: string): Request {
+/** The route of a command is `/v1/` and its name. */
+export const ROUTES: { readonly [C in CommandName]: Route<C> } = {
+  node: { method: 'GET', isRows: false, parameters: {}, decode: () => ({}) },
+  services: { method: 'GET', isRows: true, parameters: { ...NAMES, summary: 'flag' }, decode: serviceFilter },
+  connections: { method: 'GET', isRows: true, parameters: NAMES, decode: serviceFilter },
+  tail: {
+    method: 'GET',
+    isRows: true,
+    parameters: { ...NAMES, port: 'text' },
+    decode: (params) => {
+      const filter: Commands['tail']['params'] = serviceFilter(params);
+      const port = nameOf(params.get('port'));
+      return port === undefined ? filter : { ...filter, port };
+    },
+  },
+  explain: {
+    method: 'GET',
+    isRows: false,
+    parameters: { address: 'text', port: 'number', protocol: 'text', client: 'text' },
+    decode: question,
+  },
+  endpoint: {
+    method: 'GET',
+    isRows: false,
+    parameters: { endpoint: 'text' },
+    decode: (params) => ({ endpoint: endpoint(params) }),
+  },
+  drain: {
+    method: 'POST',
+    isRows: false,
+    parameters: { endpoint: 'text', forced: 'flag' },
+    decode: (params) => ({ endpoint: endpoint(params), forced: params.get('forced').booleanOr(false) }),
+  },
+  undrain: {
+    method: 'POST',
+    isRows: false,
+    parameters: { endpoint: 'text' },
+    decode: (params) => ({ endpoint: endpoint(params) }),
+  },
+  weight: {
+    method: 'POST',
+    isRows: false,
+    parameters: { endpoint: 'text', weight: 'number' },
+    decode: (params) => {
+      const weight = params.get('weight');
+      return {
+        endpoint: endpoint(params),
+        weight: weight.value === 'default' ? weight.value : weight.integer(0, MAX_WEIGHT),
+      };
+    },
+  },
+  'log-level': {
+    method: 'POST',
+    isRows: false,
+    parameters: { verbosity: 'number' },
+    decode: (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
+  },
+};
+
+export const COMMAND_NAMES = Object.keys(ROUTES) as readonly CommandName[];
+
+export function pathOf(command: CommandName): string {
+  return `/v1/${command}`;
+}
+
+export function encodeQuery(params: object): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined) query.set(name, typeof value === 'object' ? endpointName(value) : String(value));
+  }
+  return query.toString();
+}
+
+/** Validates a query. Throws {@link RequestError}. */
+export function decodeQuery<C extends CommandName>(command: C, query: URLSearchParams): Commands[C]['params'] {
+  const { parameters, decode } = ROUTES[command];
+  const given: Record<string, unknown> = {};
+  for (const [name, text] of query) {
+    const kind = Object.hasOwn(parameters, name) ? parameters[name] : undefined;
+    if (kind === undefined) {
+      const known = Object.keys(parameters).join(', ') || 'none';
+      throw new RequestError(`${pathOf(command)} has no parameter ${show(name)}; it takes ${known}`);
+    }
+    if (Object.hasOwn(given, name)) throw new RequestError(`the parameter ${name} is given twice`);
+    given[name] = READERS[kind](text);
+  }
   try {
-    const parsed = parseJson(line);
-    if (parsed === undefined) throw new RequestError('the request is not a line of JSON');
-    const request = Field.root(parsed);
-    const v = request.get('v').value;
-    if (v !== PROTOCOL_VERSION) {
-      throw new RequestError(
-        `the request is of version ${show(v)} of the control protocol and the running program speaks version ${PROTOCOL_VERSION}; use the program of the same release`,
-      );
-    }
-    const command = request.get('command').value;
-    if (typeof command !== 'string' || !isCommand(command)) {
-      throw new RequestError(
-        `the running program knows no command ${show(command)}; use the program of the same release`,
-      );
-    }
-    return { v, command, params: DECODERS[command](request.get('params')) } as Request;
+    return decode(Field.root(given));
   } catch (error) {
     throw error instanceof FieldError ? new RequestError(error.message) : error;
   }
-}
-
-const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['params'] } = {
-  node: () => ({}),
-  services: serviceFilter,
-  connections: serviceFilter,
-  tail: (params) => {
-    const port = nameOf(params.get('port'));
-    return { ...serviceFilter(params), ...(port !== undefined && { port }) };
-  },
-  explain: question,
-  drain: (params) => ({
-    endpoint: endpointOf(params.get('endpoint')),
-    isAgain: params.get('isAgain').booleanOr(false),
-    forced: params.get('forced').booleanOr(false),
-  }),
-  undrain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
-  weight: (params) => {
-    const field = params.get('weight');
-    const endpoint = endpointOf(params.get('endpoint'));
-    return { endpoint, ...(field.isPresent && { weight: field.integer(0, MAX_WEIGHT) }) };
-  },
-  'log-level': (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
-};
-
-function isCommand(name: string): name is CommandName {
-  return Object.hasOwn(DECODERS, name);
 }
 
 function serviceFilter(params: Field): ServiceFilter {
@@ -144,12 +200,13 @@ function serviceFilter(params: Field): ServiceFilter {
 function nameOf(field: Field): string | undefined {
   if (!field.isPresent) return undefined;
   const name = field.string();
-  if (name.length > MAX_NAME) throw field.wrong('expected a name');
+  if (name === '' || name.length > MAX_NAME) throw field.wrong('expected a name');
   return name;
 }
 
 function question(params: Field): Question {
-  const { address, port } = endpointOf(params);
+  const address = addressOf(params.get('address'));
+  const port = params.get('port').integer(1, 65_535);
   const protocol = params.get('protocol').oneOf(['TCP', 'UDP']);
   const field = params.get('client');
   if (!field.isPresent) return { address, port, protocol };
@@ -158,8 +215,11 @@ function question(params: Field): Question {
   return { address, port, protocol, client };
 }
 
-function endpointOf(field: Field): Endpoint {
-  return { address: addressOf(field.get('address')), port: field.get('port').integer(1, 65_535) };
+function endpoint(params: Field): Endpoint {
+  const field = params.get('endpoint');
+  const found = endpointOf(field.string());
+  if (found === undefined) throw field.wrong('expected an address with a port, such as 10.244.1.7:80 or [fd00::7]:80');
+  return found;
 }
 
 function addressOf(field: Field): Address {

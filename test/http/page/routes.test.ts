@@ -227,7 +227,7 @@ test('two downloads of each kind run at a time; a finished one makes room', asyn
   for (const path of ['/status.json', '/status.csv']) {
     const clients = Array.from({ length: 4 }, () => new AbortController());
     const statusFor = async ({ signal }: AbortController) =>
-      (await routes.get(path)?.({ query: new URLSearchParams(), signal }))?.status;
+      (await routes.get(path)?.({ query: new URLSearchParams(), signal, isLocal: true }))?.status;
     const [one, two, three, four] = clients as [AbortController, AbortController, AbortController, AbortController];
     assert.deepEqual([await statusFor(one), await statusFor(two), await statusFor(three)], [200, 200, 503]);
     // The one that was refused had no room, so it makes none.
@@ -252,7 +252,8 @@ test('pages are made one at a time, and none for a client that has left', async 
   const view = new Watched();
   const routes = new Map(statusRoutes(view, new ManualClock()));
   const { signal } = new AbortController();
-  const ask = (client: AbortSignal) => routes.get('/')?.({ query: new URLSearchParams(), signal: client });
+  const ask = (client: AbortSignal) =>
+    routes.get('/')?.({ query: new URLSearchParams(), signal: client, isLocal: true });
   const [page, , none] = await Promise.all([ask(signal), ask(signal), ask(AbortSignal.abort())]);
   assert.equal(view.most, 1);
   assert.match(String(page?.body), /<html/);
@@ -307,13 +308,13 @@ test('the CSV has a row for each Service port and each endpoint, and no formulas
 test('JSON, CSV and the live page may take as long as the client goes on reading; pages may not', async () => {
   const routes = statusRoutes(new FakeView(), new ManualClock());
   const query = new URLSearchParams();
-  const unhurried = await Promise.all(
+  const byPart = await Promise.all(
     routes.map(async ([path, handler]) => {
       const client = new AbortController();
-      const response = await handler({ query, signal: client.signal });
+      const response = await handler({ query, signal: client.signal, isLocal: true });
       client.abort();
-      return response.unhurried ? [path] : [];
+      return response.deadline === 'part' ? [path] : [];
     }),
   );
-  assert.deepEqual(unhurried.flat(), ['/status.json', '/status.csv', '/status/live']);
+  assert.deepEqual(byPart.flat(), ['/status.json', '/status.csv', '/status/live']);
 });

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { afterEach, before, describe, test } from 'node:test';
+import { connectControl } from '../../../src/cli/client.ts';
 import { askOne } from '../../../src/cli/shared.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import type { Explanation, Question } from '../../../src/model/view.ts';
-import { connectControl } from '../../../src/operate/control/client.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { address } from '../../support/model.ts';
 import type { Agent } from '../agent.ts';

@@ -104,6 +104,29 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
     assert.deepEqual([code, stderr, head.split('\n').length], [0, '', 2]);
   });
 
+  test('asks and drains with curl as well', async () => {
+    const curl = async (path: string, ...options: string[]) => {
+      const argv = ['curl', '--silent', '--unix-socket', environment.proxy.controlSocket, `http://localhost${path}`];
+      const { code, stdout } = await environment.topology.node.run([...argv, ...options]);
+      assert.equal(code, 0);
+      return stdout;
+    };
+    await environment.serve({ name: 'curled', endpoints: [ONE] });
+    const lines = () => curl('/v1/services?service=curled');
+    const service = JSON.parse(await waitFor('the Service', async () => (await lines()) || undefined));
+    const [{ endpoint }] = service.listeners[0].endpoints;
+    assert.equal(endpoint.address, ONE);
+    const at = `endpoint=${ONE}:${endpoint.port}`;
+    assert.deepEqual(JSON.parse(await curl('/v1/undrain', '--data', '')), {
+      error: 'endpoint is missing; expected a string',
+    });
+    const [user] = JSON.parse(await curl(`/v1/drain?${at}`, '--request', 'POST')).users;
+    assert.equal(user.isActive, true);
+    assert.deepEqual(JSON.parse(await curl('/v1/node')).drained, [`${ONE}:${endpoint.port}`]);
+    assert.deepEqual(JSON.parse(await curl(`/v1/undrain?${at}`, '--request', 'POST')), { wasDrained: true });
+    assert.match(await curl('/metrics'), /^process_start_time_seconds /m);
+  });
+
   test('changes how much the log says while it runs', async () => {
     const saysMore = () => environment.proxy.log.some(({ v }) => Number(v) > 2);
     assert.equal(saysMore(), false);

@@ -3,11 +3,12 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
+import { controlServer as makeServer } from '../../../src/app/servers.ts';
+import { connectControl } from '../../../src/cli/client.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { Operations, View } from '../../../src/model/view.ts';
 import { ConnectionFeed } from '../../../src/operate/connection-log/feed.ts';
-import { connectControl } from '../../../src/operate/control/client.ts';
-import { ControlServer } from '../../../src/operate/control/server.ts';
+import { answersOf } from '../../../src/operate/control/answers.ts';
 import { FakeDataPlane } from '../../fakes/fake-data-plane.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -47,13 +48,14 @@ export class RecordingOperations implements Operations {
 }
 
 /** Not started. Closed after the test. */
-export function controlServer(t: TestContext, path: string, view: View = new FakeView(), known?: Promise<void>) {
+export function controlServer(t: TestContext, path: string, view: View = new FakeView(), known = Promise.resolve()) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const operations = new RecordingOperations();
   const dataPlane = new FakeDataPlane();
   const feed = new ConnectionFeed({ dataPlane, log, clock });
-  const server = new ControlServer({ path, view, operations, feed, log, clock, ...(known && { known }) });
+  const answers = answersOf({ view, operations, feed, log, clock });
+  const server = makeServer({ path, routes: [], answers, known, log, clock });
   t.after(() => server.close());
   return { server, clock, log, operations, dataPlane };
 }
@@ -68,9 +70,7 @@ export async function served(t: TestContext, view?: View, known?: Promise<void>)
 }
 
 export function serving(log: RecordingLog): Promise<void> {
-  return until('the control socket is served', () =>
-    log.lines.some(({ message }) => message === 'Serving the control socket'),
-  );
+  return until('the control socket is served', () => log.lines.some(({ message }) => message === 'Serving HTTP'));
 }
 
 /** A client that sends any text. Reads at once, unless it is paused. */
@@ -94,18 +94,15 @@ export class RawClient {
     t.after(() => this.socket.destroy());
   }
 
-  /** The received lines. */
-  lines(): unknown[] {
-    return this.text
-      .split('\n')
-      .slice(0, -1)
-      .map((line) => JSON.parse(line) as unknown);
-  }
-
-  async end(): Promise<unknown[]> {
+  async end(): Promise<string> {
     await until('the server has closed the connection', () => this.closed);
-    return this.lines();
+    return this.text;
   }
+}
+
+/** A request that ends the connection. */
+export function httpRequest(target: string, method = 'GET'): string {
+  return `${method} ${target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`;
 }
 
 export async function all<T>(pieces: AsyncIterable<T>): Promise<T[]> {

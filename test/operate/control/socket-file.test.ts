@@ -16,10 +16,10 @@ import {
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { RETRY_MS } from '../../../src/operate/control/server.ts';
 import { settle, until } from '../../support/until.ts';
 import { controlServer, folder, serving } from './served.ts';
 
+const RETRY_MS = 5_000;
 const NOBODY = 65_534;
 
 function mode(path: string): string {
@@ -52,8 +52,8 @@ async function startedAt(t: TestContext, path: string) {
 async function refusedAt(t: TestContext, path: string, reason: RegExp) {
   const parts = controlServer(t, path);
   parts.server.start();
-  await until('the reason is logged', () => parts.log.of('warn').length > 0);
-  assert.match(String(parts.log.of('warn')[0]?.fields['err']), reason);
+  await until('the reason is logged', () => parts.log.of('error').length > 0);
+  assert.match(String(parts.log.of('error')[0]?.fields['err']), reason);
   return {
     ...parts,
     retry: () => {
@@ -152,7 +152,10 @@ describe('the socket', () => {
     const first = await startedAt(t, path);
     const { ino } = lstatSync(path);
     const { log, clock, retry } = await refusedAt(t, path, /^another process serves it, .*--control-socket$/);
-    assert.match(log.lines[0]?.message ?? '', /^Cannot serve the control socket, .* retrying every 5 s$/);
+    assert.match(
+      log.lines[0]?.message ?? '',
+      /^Cannot serve HTTP here; retrying every 5 s; subcommands do not reach this process; see --control-socket$/,
+    );
     assert.equal(lstatSync(path).ino, ino);
     clock.advance(RETRY_MS);
     await until('it has tried again', () => clock.pendingTimers === 1);
@@ -184,7 +187,7 @@ describe('the socket', () => {
     // Now it tests whether a process serves the path.
     rmSync(path);
     mkdirSync(join(path, 'full'), { recursive: true });
-    await until('it is logged', () => log.of('warn').length > 0);
+    await until('it is logged', () => log.of('error').length > 0);
     rmSync(path, { recursive: true });
     clock.advance(RETRY_MS);
     await serving(log);
@@ -234,7 +237,7 @@ describe('a server that is closed', () => {
     await until('it will try again', () => clock.pendingTimers === 1);
     await server.close();
     assert.equal(clock.pendingTimers, 0);
-    assert.equal(log.of('warn').length, 1);
+    assert.equal(log.of('error').length, 1);
   });
 });
 
@@ -267,7 +270,7 @@ describe('of two servers', () => {
       next.server.start();
       await closed;
       await until('the successor has tried', () => next.log.lines.length > 0);
-      if (next.log.of('warn').length > 0) next.clock.advance(RETRY_MS);
+      if (next.log.of('error').length > 0) next.clock.advance(RETRY_MS);
       await serving(next.log);
       assert.equal(await isReached(path), true);
       assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);

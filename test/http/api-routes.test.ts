@@ -1,16 +1,26 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Address, parseAddress } from '../../../src/model/address.ts';
-import { servicePortName } from '../../../src/model/service.ts';
-import type { ConnectionView, Explanation, Question, ServiceFilter, ServiceView } from '../../../src/model/view.ts';
-import { PROTOCOL_VERSION, READ_TIMEOUT_MS } from '../../../src/operate/control/protocol.ts';
-import { MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_TIMEOUT_MS } from '../../../src/operate/control/server.ts';
-import { FakeView } from '../../fakes/fake-view.ts';
-import { settle, until } from '../../support/until.ts';
-import { all, RawClient, served } from './served.ts';
+import { MAX_OPERATORS } from '../../src/app/servers.ts';
+import { apiRoutes } from '../../src/http/api-routes.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import { servicePortName } from '../../src/model/service.ts';
+import type { ConnectionView, Explanation, Question, ServiceFilter, ServiceView } from '../../src/model/view.ts';
+import { answersOf } from '../../src/operate/control/answers.ts';
+import { READ_TIMEOUT_MS } from '../../src/operate/control/protocol.ts';
+import { FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { all, httpRequest, RawClient, RecordingOperations, served } from '../operate/control/served.ts';
+import { settle, until } from '../support/until.ts';
 
 const POD = { address: parseAddress('10.244.0.1') as Address, port: 8080 };
-const SERVICES = '{"v":1,"command":"services","params":{}}\n';
+const SERVICES = httpRequest('/v1/services');
+const NODE = httpRequest('/v1/node');
+const END = '\r\n0\r\n\r\n';
+
+function linesOf(answer: string): unknown[] {
+  return [...answer.matchAll(/^\{.*\}$/gm)].map(([line]) => JSON.parse(line) as unknown);
+}
 
 describe('a running program answers', () => {
   test('what it is', async (t) => {
@@ -33,7 +43,8 @@ describe('a running program answers', () => {
   test('its connections, and the explanation of one', async (t) => {
     const view = new FakeView();
     const { control } = await served(t, view);
-    assert.deepEqual(await all(control.ask('connections', {})), await all(view.connections()));
+    const connections = (await all(view.connections())).flat();
+    assert.deepEqual((await all(control.ask('connections', {}))).flat(), connections);
     const question = { address: parseAddress('10.96.0.0') as Address, port: 80, protocol: 'TCP' } as const;
     assert.deepEqual(await all(control.ask('explain', question)), [await view.explain(question)]);
   });
@@ -88,7 +99,11 @@ describe('an operator', () => {
     const { control, operations, log } = await served(t);
     const endpoint = { ...POD, port: 1 };
     const lines = log.lines.length;
-    for (const params of [{ endpoint, weight: 0 }, { endpoint, weight: 5 }, { endpoint }]) {
+    for (const params of [
+      { endpoint, weight: 0 },
+      { endpoint, weight: 5 },
+      { endpoint, weight: 'default' },
+    ] as const) {
       await assert.rejects(
         all(control.ask('weight', params)),
         /no Service that this node serves has the endpoint 10\.244\.0\.1:1, so it has no weight to set; list/,
@@ -97,7 +112,7 @@ describe('an operator', () => {
     assert.deepEqual([operations.weights.size, log.lines.length], [0, lines]);
     await all(control.ask('drain', { endpoint, forced: true }));
     assert.deepEqual(await all(control.ask('weight', { endpoint, weight: 5 })), [{ before: 0 }]);
-    assert.deepEqual(await all(control.ask('weight', { endpoint })), [{ before: 5 }]);
+    assert.deepEqual(await all(control.ask('weight', { endpoint, weight: 'default' })), [{ before: 5 }]);
     assert.equal(operations.weights.size, 0);
   });
 
@@ -107,7 +122,7 @@ describe('an operator', () => {
     assert.deepEqual([...operations.weights], [['10.244.0.1:8080', 5]]);
     assert.deepEqual(log.of('info').at(-1)?.fields, { backend: '10.244.0.1:8080', weight: 5 });
     assert.deepEqual(await all(control.ask('undrain', { endpoint: POD })), [{ wasDrained: false }]);
-    assert.deepEqual(await all(control.ask('weight', { endpoint: POD })), [{ before: 5 }]);
+    assert.deepEqual(await all(control.ask('weight', { endpoint: POD, weight: 'default' })), [{ before: 5 }]);
     assert.equal(operations.weights.size, 0);
     await assert.rejects(all(control.ask('weight', { endpoint: POD, weight: 65_536 })), /weight/);
     operations.isFull = true;
@@ -190,7 +205,7 @@ describe('ten thousand Services', () => {
     clock.advance(READ_TIMEOUT_MS);
     client.socket.resume();
     await client.end();
-    assert.equal(client.text.includes('"end"'), false);
+    assert.equal(client.text.endsWith(END), false);
     assert.ok(view.made < 10_000);
   });
 
@@ -200,9 +215,7 @@ describe('ten thousand Services', () => {
     const ask = (pieces: number) => {
       const client = new RawClient(t, path);
       client.socket.pause();
-      client.socket.write(
-        `${JSON.stringify({ v: PROTOCOL_VERSION, command: 'connections', params: { namespace: `${pieces}` } })}\n`,
-      );
+      client.socket.write(httpRequest(`/v1/connections?namespace=${pieces}`));
       return client;
     };
     const greedy = ask(1_000);
@@ -219,7 +232,7 @@ describe('ten thousand Services', () => {
     clock.advance(READ_TIMEOUT_MS);
     client.socket.resume();
     await client.end();
-    assert.equal(client.text.includes('"end"'), false);
+    assert.equal(client.text.endsWith(END), false);
   });
 });
 
@@ -232,7 +245,7 @@ test('a request waits until the answers are known', async (t) => {
   assert.equal(client.text, '');
   left.socket.destroy();
   known.resolve();
-  assert.equal((await client.end()).length, 2);
+  assert.equal(linesOf(await client.end()).length, 1);
 });
 
 test('the view is not read on when the client has left', async (t) => {
@@ -240,6 +253,7 @@ test('the view is not read on when the client has left', async (t) => {
   class Endless extends FakeView {
     override async *connections(): AsyncIterable<readonly ConnectionView[]> {
       try {
+        yield* super.connections();
         for (;;) {
           yield [];
           await settle(1);
@@ -265,10 +279,9 @@ test('the close ends all connections, and an answer after it is dropped without 
     }
   }
   const { server, path, clock, log } = await served(t, new Slow());
-  const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n');
+  const client = new RawClient(t, path, NODE);
   const idle = new RawClient(t, path);
   await asked.promise;
-  await until('the idle one is connected', () => clock.pendingTimers === 1);
   await server.close();
   await Promise.all([client.end(), idle.end()]);
   answer.resolve();
@@ -281,73 +294,64 @@ describe('a client that', () => {
   test('closes its direction after the request is answered', async (t) => {
     const { path } = await served(t);
     const client = new RawClient(t, path);
-    client.socket.end('{"v":1,"command":"node","params":{}}\n');
-    assert.deepEqual((await client.end()).at(-1), { end: true });
+    client.socket.end(NODE);
+    assert.equal(linesOf(await client.end()).length, 1);
   });
 
-  test('leaves without a request causes no warning', async (t) => {
+  test('is of the release before gets one line that it shows', async (t) => {
     const { path, log } = await served(t);
-    const client = new RawClient(t, path);
-    client.socket.end();
-    assert.deepEqual(await client.end(), []);
+    const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n');
+    const [line, ...more] = (await client.end()).split('\n');
+    assert.match(
+      JSON.parse(line ?? '').error,
+      /the running proxy \(v\S+\) is of a later release .* of the same release$/,
+    );
+    assert.deepEqual(more, ['']);
     assert.deepEqual([...log.of('warn'), ...log.of('error')], []);
   });
 
-  test('sends garbage gets an error', async (t) => {
-    const { path, log } = await served(t);
-    for (const garbage of [
-      'GET / HTTP/1.1\r\n\r\n',
-      '\u0000\u0001\u00ff\n',
-      `${'['.repeat(60_000)}\n`,
-      '{}\n',
-      'null\n',
-    ]) {
+  test('sends garbage, or a header that is too long, gets an error', async (t) => {
+    const { path, control, log } = await served(t);
+    for (const garbage of ['\u0000\u0001\u00ff\n', 'null\n', `GET /${'x'.repeat(100_000)} HTTP/1.1\r\n\r\n`]) {
       const client = new RawClient(t, path, Buffer.from(garbage, 'latin1'));
-      const [answer, ...more] = await client.end();
-      assert.equal(typeof (answer as { error?: unknown }).error, 'string', garbage.slice(0, 20));
-      assert.deepEqual(more, []);
+      assert.match(await client.end(), /^HTTP\/1\.1 400 Bad Request\r\n/, garbage.slice(0, 20));
     }
     assert.deepEqual([...log.of('warn'), ...log.of('error')], []);
-  });
-
-  test('sends half a line loses its connection', async (t) => {
-    const { path, clock } = await served(t);
-    const client = new RawClient(t, path, '{"v":1,');
-    await until('the server waits for the rest', () => clock.pendingTimers === 1);
-    clock.advance(REQUEST_TIMEOUT_MS - 1);
-    await settle();
-    assert.equal(client.closed, false);
-    clock.advance(1);
-    assert.deepEqual(await client.end(), []);
-  });
-
-  test('sends a line that is too long is cut off', async (t) => {
-    const { path, control } = await served(t);
-    const client = new RawClient(t, path, 'x'.repeat(1024 * 1024));
-    await until('it is cut off', () => client.closed);
-    assert.ok(!client.text.includes('piece'));
-    const fits = new RawClient(t, path, `${' '.repeat(MAX_REQUEST_BYTES - SERVICES.length + 1)}${SERVICES}`);
-    assert.deepEqual((await fits.end()).at(-1), { end: true });
     assert.equal((await all(control.ask('node', {}))).length, 1);
   });
 
-  test('sends more than its request is answered once', async (t) => {
+  test('sends a body has its answer, and the body is not kept', async (t) => {
+    const { path, operations } = await served(t);
+    const head = 'POST /v1/log-level?verbosity=4 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n';
+    const client = new RawClient(t, path, `${head}Content-Length: 1000000000\r\n\r\n{"verbosity":9`);
+    await until('the answer', () => client.text.endsWith('{}\n'));
+    assert.equal(operations.verbosity, 4);
+  });
+
+  test('changes something by GET, or reads by POST, gets 405', async (t) => {
+    const { path, operations } = await served(t);
+    const drain = new RawClient(t, path, httpRequest('/v1/drain?endpoint=10.244.0.1:8080'));
+    assert.match(await drain.end(), /^HTTP\/1\.1 405 .*\r\nAllow: POST\r\n.*Only POST is served here\.\n$/s);
+    assert.equal(operations.weights.size, 0);
+    const read = new RawClient(t, path, httpRequest('/v1/services', 'POST'));
+    assert.match(await read.end(), /^HTTP\/1\.1 405 .*\r\nAllow: GET, HEAD\r\n/s);
+  });
+
+  test('asks wrongly gets a sentence as JSON, and its status', async (t) => {
     const { path } = await served(t);
-    const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n'.repeat(3));
-    await client.end();
-    assert.equal(client.lines().length, 2);
+    const answers = { '/v1/explain': 400, '/v1/tail?service=none': 404, '/v1/node?x=1': 400 };
+    for (const [target, status] of Object.entries(answers)) {
+      const answer = await new RawClient(t, path, httpRequest(target)).end();
+      assert.match(answer, new RegExp(`^HTTP/1.1 ${status} .*Content-Type: application/json\\r\\n`, 's'));
+      assert.equal(typeof (linesOf(answer)[0] as { error: unknown }).error, 'string');
+    }
   });
 });
 
-test('of a hundred clients only the first few are served; when they have left, the next one is', async (t) => {
+test('of a hundred idle clients a few stay connected, and keep nobody from an answer', async (t) => {
   const { path, control } = await served(t);
   const clients = Array.from({ length: 100 }, () => new RawClient(t, path));
-  const open = () => clients.filter(({ closed }) => !closed);
-  await until('the others are gone', () => open().length === MAX_CONNECTIONS);
-  await assert.rejects(all(control.ask('node', {})), /closed the connection.*busy with others; try again/);
-  for (const client of open()) client.socket.write('{"v":1,"command":"node","params":{}}\n');
-  await until('all are answered', () => open().length === 0);
-  assert.equal(clients.filter(({ text }) => text.endsWith('{"end":true}\n')).length, MAX_CONNECTIONS);
+  await until('the others are gone', () => clients.filter(({ closed }) => !closed).length === MAX_OPERATORS);
   assert.equal((await all(control.ask('node', {}))).length, 1);
 });
 
@@ -357,39 +361,76 @@ test('clients that ask and leave do not pile up work: the number of answers unde
   class Slow extends FakeView {
     override async explain(question: Question): Promise<Explanation> {
       asked++;
-      if (asked <= MAX_CONNECTIONS) await mayAnswer;
+      if (asked <= MAX_OPERATORS) await mayAnswer;
       return await super.explain(question);
     }
   }
   const { path, control } = await served(t, new Slow());
-  const question = JSON.stringify({ v: 1, command: 'explain', params: { ...POD, protocol: 'TCP' } });
-  for (let count = 1; count <= MAX_CONNECTIONS; count++) {
-    const client = new RawClient(t, path, `${question}\n`);
+  const question = httpRequest('/v1/explain?address=10.244.0.1&port=8080&protocol=TCP');
+  for (let count = 1; count <= MAX_OPERATORS; count++) {
+    const client = new RawClient(t, path, question);
     await until('it is being answered', () => asked === count);
     client.socket.destroy();
   }
-  await assert.rejects(all(control.ask('explain', { ...POD, protocol: 'TCP' })), /busy with others; try again/);
-  assert.equal(asked, MAX_CONNECTIONS);
+  const ask = () => all(control.ask('explain', { ...POD, protocol: 'TCP' }));
+  // Until the server has noticed that they have left, it has no connection for another one.
+  for (let text = ''; !text.includes('16 others are being answered; try again'); ) {
+    text = await ask().then(String, String);
+    await settle(1);
+  }
+  assert.equal(asked, MAX_OPERATORS);
   answerNow();
   await settle();
-  assert.equal((await all(control.ask('explain', { ...POD, protocol: 'TCP' }))).length, 1);
+  assert.equal((await ask()).length, 1);
 });
 
-test('the error of a view goes to the client and the log, and the next request is answered', async (t) => {
-  class Failing extends FakeView {
-    override *services(): Iterable<ServiceView> {
-      yield* super.services();
-      throw new Error('no such listener');
-    }
+test('what shows clients or runs iptables is answered to clients on loopback only', async () => {
+  const [view, log, clock] = [new FakeView(), new RecordingLog(), new ManualClock()];
+  const feed = { subscribe: () => () => {}, dropped: () => {} };
+  const answers = answersOf({ view, operations: new RecordingOperations(), feed, log, clock });
+  const routes = new Map(apiRoutes('GET', { answers, known: Promise.resolve(), maxAtOnce: 16, log }));
+  const statusOf = async (path: string, isLocal: boolean) => {
+    const question = path === '/v1/explain' ? 'address=10.96.0.0&port=80&protocol=TCP' : '';
+    const query = new URLSearchParams(path === '/v1/endpoint' ? 'endpoint=10.244.0.1:8080' : question);
+    return (await routes.get(path)?.({ query, signal: new AbortController().signal, isLocal }))?.status;
+  };
+  const refused: string[] = [];
+  for (const path of routes.keys()) {
+    assert.equal(await statusOf(path, true), 200, path);
+    if ((await statusOf(path, false)) === 403) refused.push(path);
   }
-  const { control, log } = await served(t, new Failing({ services: 150 }));
-  await assert.rejects(all(control.ask('services', {})), /^ControlError: no such listener$/);
-  assert.deepEqual(log.of('error'), [
-    {
-      level: 'error',
-      message: 'Cannot answer a request on the control socket',
-      fields: { err: 'no such listener' },
-    },
-  ]);
-  assert.equal((await all(control.ask('node', {}))).length, 1);
+  assert.deepEqual(refused, ['/v1/connections', '/v1/tail', '/v1/explain', '/v1/endpoint']);
+});
+
+describe('the error of a view', () => {
+  test('goes to the client and the log, and the next request is answered', async (t) => {
+    class Failing extends FakeView {
+      override explain(): Promise<Explanation> {
+        throw new Error('no iptables');
+      }
+    }
+    const { control, log } = await served(t, new Failing());
+    const question = { ...POD, protocol: 'TCP' } as const;
+    await assert.rejects(all(control.ask('explain', question)), /^ControlError: no iptables$/);
+    const fields = { path: '/v1/explain', err: 'no iptables' };
+    assert.deepEqual(log.of('error'), [{ level: 'error', message: 'Cannot answer an operator', fields }]);
+    assert.equal((await all(control.ask('node', {}))).length, 1);
+  });
+
+  test('breaks off an answer that has begun', async (t) => {
+    class Failing extends FakeView {
+      override *services(): Iterable<ServiceView> {
+        yield* super.services();
+        throw new Error('no such listener');
+      }
+    }
+    const { control, log } = await served(t, new Failing({ services: 150 }));
+    await assert.rejects(
+      all(control.ask('services', {})),
+      /before its answer was complete: .* has failed, as its log says/,
+    );
+    const fields = { server: 'control', path: '/v1/services', err: 'Error: no such listener' };
+    assert.deepEqual(log.of('error'), [{ level: 'error', message: 'An HTTP answer broke off', fields }]);
+    assert.equal((await all(control.ask('node', {}))).length, 1);
+  });
 });

@@ -4,11 +4,11 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { connectControl } from '../../../src/operate/control/client.ts';
-import { FakeView } from '../../fakes/fake-view.ts';
-import { ManualClock } from '../../fakes/manual-clock.ts';
-import { settle, until } from '../../support/until.ts';
-import { all, folder, served } from './served.ts';
+import { connectControl } from '../../src/cli/client.ts';
+import { FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { all, folder, served } from '../operate/control/served.ts';
+import { settle, until } from '../support/until.ts';
 
 /** A server that is another program, or does not work. */
 async function stranger(t: TestContext, answer: (socket: Socket) => void): Promise<string> {
@@ -63,7 +63,7 @@ describe('the reason why there is no answer is clear:', () => {
       const { connectControl } = await import(process.argv[1]);
       const clock = { after: () => ({ cancel() {} }) };
       try { for await (const _ of connectControl(process.argv[2], clock).ask('node', {})); } catch ({ message }) { console.log(message); }`;
-    const connect = new URL('../../../src/operate/control/client.ts', import.meta.url).href;
+    const connect = new URL('../../src/cli/client.ts', import.meta.url).href;
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script, connect, path], {
       ...{ uid: 65_534, gid: 65_534, encoding: 'utf8' },
     });
@@ -71,8 +71,9 @@ describe('the reason why there is no answer is clear:', () => {
   });
 
   test('it ends in the middle of an answer', async (t) => {
+    const head = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n';
     const path = await stranger(t, (socket) => {
-      socket.once('data', () => socket.end(`{"piece":${JSON.stringify({ pid: 1 })}}\n{"pie`));
+      socket.once('data', () => socket.end(`${head}{"pid":1}\n{"pi`));
     });
     const pieces: unknown[] = [];
     await assert.rejects(async () => {
@@ -83,9 +84,21 @@ describe('the reason why there is no answer is clear:', () => {
   });
 
   test('it is another program', async (t) => {
-    for (const answer of ['HTTP/1.1 400 Bad Request\r\n\r\n', 'null\n', '{}\n', '[]\n']) {
-      const path = await stranger(t, (socket) => void socket.end(answer));
+    const answers = ['400 Bad Request\r\n\r\n', '404 Not Found\r\n\r\n404 page not found\n'];
+    const bodies = ['<html>\n', 'null\n', '[]\n', '7\n'].map((body) => `200 OK\r\n\r\n${body}`);
+    for (const answer of [...answers, ...bodies]) {
+      const path = await stranger(t, (socket) => void socket.end(`HTTP/1.1 ${answer}`));
       await assert.rejects(node(path), /does not answer as this program does/, answer);
+    }
+  });
+
+  test('it is of the release before, which answers a line of JSON', async (t) => {
+    for (const answer of ['{"error":"the request is not a line of JSON"}\n', 'null\n']) {
+      const path = await stranger(t, (socket) => void socket.end(answer));
+      await assert.rejects(
+        node(path),
+        /does not speak HTTP: a proxy of an earlier release, which serves until it is re/,
+      );
     }
   });
 

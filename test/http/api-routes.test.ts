@@ -339,7 +339,8 @@ describe('a client that', () => {
 
   test('asks wrongly gets a sentence as JSON, and its status', async (t) => {
     const { path } = await served(t);
-    const answers = { '/v1/explain': 400, '/v1/tail?service=none': 404, '/v1/node?x=1': 400 };
+    const mixed = '/v1/explain?address=10.96.0.1&port=80&protocol=TCP&client=fd00::1';
+    const answers = { '/v1/explain': 400, [mixed]: 400, '/v1/tail?service=none': 404, '/v1/node?x=1': 400 };
     for (const [target, status] of Object.entries(answers)) {
       const answer = await new RawClient(t, path, httpRequest(target)).end();
       assert.match(answer, new RegExp(`^HTTP/1.1 ${status} .*Content-Type: application/json\\r\\n`, 's'));

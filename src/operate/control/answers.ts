@@ -1,3 +1,4 @@
+import { familyOf } from '../../model/address.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { Operations, View } from '../../model/view.ts';
@@ -86,7 +87,11 @@ export function answersOf({ view, operations, feed, log, clock }: AnswersOptions
     services: async (filter) => inPieces(view.services(filter), clock, (service) => `${JSON.stringify(service)}\n`),
     connections: async (filter) => connectionRows(view, filter),
     tail: async (params, signal) => tail(await selection(params), signal),
-    explain: (question) => view.explain(question),
+    explain: async (question) => {
+      const { address, client = address } = question;
+      if (familyOf(client) === familyOf(address)) return await view.explain(question);
+      throw new RequestError(`client is ${client}; expected the address family of ${address}`);
+    },
     endpoint: ({ endpoint }) => usersOf(endpoint),
     drain: async ({ endpoint, forced }) => {
       const unknown = 'so nothing is drained; list shows the endpoints, and --force drains it before a Service gets it';

@@ -1,8 +1,8 @@
-import { type Address, familyOf, parseAddress } from '../../model/address.ts';
+import { type Address, parseAddress } from '../../model/address.ts';
 import { type Endpoint, endpointName, endpointOf } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
-import { Field, FieldError, show } from '../../util/untrusted.ts';
+import { show } from '../../util/untrusted.ts';
 import type { LogLine } from '../connection-log/line.ts';
 import type { EndpointUsers } from './endpoint-users.ts';
 
@@ -15,7 +15,7 @@ import type { EndpointUsers } from './endpoint-users.ts';
 export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
-  readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
+  readonly connections: { readonly params: Omit<ServiceFilter, 'summary'>; readonly piece: readonly ConnectionView[] };
   /** Never ends by itself. `port`: a name or a number. */
   readonly tail: {
     readonly params: Omit<ServiceFilter, 'summary'> & { readonly port?: string };
@@ -73,83 +73,70 @@ export class RequestError extends Error {
   }
 }
 
-/** How the text of a parameter is read. */
-const READERS = {
-  text: (text: string) => text,
-  number: (text: string) => (/^\d{1,9}$/.test(text) ? Number(text) : text),
-  flag: (text: string) => (text === 'true' || text === 'false' ? text === 'true' : text),
-} as const;
+/** How the text of a parameter is read. `undefined`: it is not what is expected. */
+interface Kind<T> {
+  readonly expected: string;
+  readonly read: (text: string) => T | undefined;
+}
+
+type Given<C extends CommandName> = Commands[C]['params'];
 
 interface Route<C extends CommandName> {
   readonly method: 'GET' | 'POST';
   /** The answer is lines of JSON, one for each row, in place of one JSON value. */
   readonly isRows: boolean;
-  readonly parameters: Readonly<Record<string, keyof typeof READERS>>;
-  readonly decode: (params: Field) => Commands[C]['params'];
+  readonly parameters: { readonly [P in keyof Given<C>]-?: Kind<Exclude<Given<C>[P], undefined>> };
+  readonly optional: readonly (keyof Given<C>)[];
 }
 
-const NAMES = { namespace: 'text', service: 'text' } as const;
-const MAX_VERBOSITY = 10;
+function integer(min: number, max: number): Kind<number> {
+  const isIn = (value: number) => value >= min && value <= max;
+  const read = (text: string) => (/^\d{1,9}$/.test(text) && isIn(Number(text)) ? Number(text) : undefined);
+  return { expected: `an integer from ${min} to ${max}`, read };
+}
+
+function oneOf<T extends string>(allowed: readonly T[]): Kind<T> {
+  return { expected: allowed.join(' or '), read: (text) => allowed.find((each) => each === text) };
+}
+
 /** Longer than any name in Kubernetes. */
 const MAX_NAME = 253;
+const NAME: Kind<string> = {
+  expected: 'a name',
+  read: (text) => (text !== '' && text.length <= MAX_NAME ? text : undefined),
+};
+const FLAG: Kind<boolean> = {
+  expected: 'true or false',
+  read: (text) => (text === 'true' || text === 'false' ? text === 'true' : undefined),
+};
+const ADDRESS: Kind<Address> = { expected: 'an IP address', read: parseAddress };
+const ENDPOINT: Kind<Endpoint> = {
+  expected: 'an address with a port, such as 10.244.1.7:80 or [fd00::7]:80',
+  read: endpointOf,
+};
+const WEIGHT: Kind<number | 'default'> = {
+  expected: `an integer from 0 to ${MAX_WEIGHT}, or default`,
+  read: (text) => (text === 'default' ? text : integer(0, MAX_WEIGHT).read(text)),
+};
+
+const VALUE = { method: 'GET', isRows: false, optional: [] } as const;
+const ROWS = { method: 'GET', isRows: true } as const;
+const CHANGE = { method: 'POST', isRows: false, optional: [] } as const;
+const QUESTION = { address: ADDRESS, port: integer(1, 65_535), protocol: oneOf(['TCP', 'UDP']), client: ADDRESS };
+const FILTER = { namespace: NAME, service: NAME };
 
 /** The route of a command is `/v1/` and its name. */
 export const ROUTES: { readonly [C in CommandName]: Route<C> } = {
-  node: { method: 'GET', isRows: false, parameters: {}, decode: () => ({}) },
-  services: { method: 'GET', isRows: true, parameters: { ...NAMES, summary: 'flag' }, decode: serviceFilter },
-  connections: { method: 'GET', isRows: true, parameters: NAMES, decode: serviceFilter },
-  tail: {
-    method: 'GET',
-    isRows: true,
-    parameters: { ...NAMES, port: 'text' },
-    decode: (params) => {
-      const filter: Commands['tail']['params'] = serviceFilter(params);
-      const port = nameOf(params.get('port'));
-      return port === undefined ? filter : { ...filter, port };
-    },
-  },
-  explain: {
-    method: 'GET',
-    isRows: false,
-    parameters: { address: 'text', port: 'number', protocol: 'text', client: 'text' },
-    decode: question,
-  },
-  endpoint: {
-    method: 'GET',
-    isRows: false,
-    parameters: { endpoint: 'text' },
-    decode: (params) => ({ endpoint: endpoint(params) }),
-  },
-  drain: {
-    method: 'POST',
-    isRows: false,
-    parameters: { endpoint: 'text', forced: 'flag' },
-    decode: (params) => ({ endpoint: endpoint(params), forced: params.get('forced').booleanOr(false) }),
-  },
-  undrain: {
-    method: 'POST',
-    isRows: false,
-    parameters: { endpoint: 'text' },
-    decode: (params) => ({ endpoint: endpoint(params) }),
-  },
-  weight: {
-    method: 'POST',
-    isRows: false,
-    parameters: { endpoint: 'text', weight: 'number' },
-    decode: (params) => {
-      const weight = params.get('weight');
-      return {
-        endpoint: endpoint(params),
-        weight: weight.value === 'default' ? weight.value : weight.integer(0, MAX_WEIGHT),
-      };
-    },
-  },
-  'log-level': {
-    method: 'POST',
-    isRows: false,
-    parameters: { verbosity: 'number' },
-    decode: (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
-  },
+  node: { ...VALUE, parameters: {} },
+  services: { ...ROWS, parameters: { ...FILTER, summary: FLAG }, optional: ['namespace', 'service', 'summary'] },
+  connections: { ...ROWS, parameters: FILTER, optional: ['namespace', 'service'] },
+  tail: { ...ROWS, parameters: { ...FILTER, port: NAME }, optional: ['namespace', 'service', 'port'] },
+  explain: { ...VALUE, parameters: QUESTION, optional: ['client'] },
+  endpoint: { ...VALUE, parameters: { endpoint: ENDPOINT } },
+  drain: { ...CHANGE, parameters: { endpoint: ENDPOINT, forced: FLAG }, optional: ['forced'] },
+  undrain: { ...CHANGE, parameters: { endpoint: ENDPOINT } },
+  weight: { ...CHANGE, parameters: { endpoint: ENDPOINT, weight: WEIGHT } },
+  'log-level': { ...CHANGE, parameters: { verbosity: integer(0, 10) } },
 };
 
 export const COMMAND_NAMES = Object.keys(ROUTES) as readonly CommandName[];
@@ -167,63 +154,24 @@ export function encodeQuery(params: object): string {
 }
 
 /** Validates a query. Throws {@link RequestError}. */
-export function decodeQuery<C extends CommandName>(command: C, query: URLSearchParams): Commands[C]['params'] {
-  const { parameters, decode } = ROUTES[command];
-  const given: Record<string, unknown> = {};
+export function decodeQuery<C extends CommandName>(command: C, query: URLSearchParams): Given<C> {
+  const { parameters, optional } = ROUTES[command];
+  const kinds = new Map<string, Kind<unknown>>(Object.entries(parameters));
+  const given = new Map<string, unknown>();
   for (const [name, text] of query) {
-    const kind = Object.hasOwn(parameters, name) ? parameters[name] : undefined;
+    const kind = kinds.get(name);
     if (kind === undefined) {
-      const known = Object.keys(parameters).join(', ') || 'none';
+      const known = [...kinds.keys()].join(', ') || 'none';
       throw new RequestError(`${pathOf(command)} has no parameter ${show(name)}; it takes ${known}`);
     }
-    if (Object.hasOwn(given, name)) throw new RequestError(`the parameter ${name} is given twice`);
-    given[name] = READERS[kind](text);
+    if (given.has(name)) throw new RequestError(`the parameter ${name} is given twice`);
+    const value = kind.read(text);
+    if (value === undefined) throw new RequestError(`${name} is ${show(text)}; expected ${kind.expected}`);
+    given.set(name, value);
   }
-  try {
-    return decode(Field.root(given));
-  } catch (error) {
-    throw error instanceof FieldError ? new RequestError(error.message) : error;
+  for (const [name, { expected }] of kinds) {
+    const isMissing = !given.has(name) && !optional.some((each) => each === name);
+    if (isMissing) throw new RequestError(`${name} is missing; expected ${expected}`);
   }
-}
-
-function serviceFilter(params: Field): ServiceFilter {
-  const namespace = nameOf(params.get('namespace'));
-  const service = nameOf(params.get('service'));
-  const summary = params.get('summary').booleanOr(undefined);
-  return {
-    ...(summary !== undefined && { summary }),
-    ...(namespace !== undefined && { namespace }),
-    ...(service !== undefined && { service }),
-  };
-}
-
-function nameOf(field: Field): string | undefined {
-  if (!field.isPresent) return undefined;
-  const name = field.string();
-  if (name === '' || name.length > MAX_NAME) throw field.wrong('expected a name');
-  return name;
-}
-
-function question(params: Field): Question {
-  const address = addressOf(params.get('address'));
-  const port = params.get('port').integer(1, 65_535);
-  const protocol = params.get('protocol').oneOf(['TCP', 'UDP']);
-  const field = params.get('client');
-  if (!field.isPresent) return { address, port, protocol };
-  const client = addressOf(field);
-  if (familyOf(client) !== familyOf(address)) throw field.wrong('expected the address family of the other address');
-  return { address, port, protocol, client };
-}
-
-function endpoint(params: Field): Endpoint {
-  const field = params.get('endpoint');
-  const found = endpointOf(field.string());
-  if (found === undefined) throw field.wrong('expected an address with a port, such as 10.244.1.7:80 or [fd00::7]:80');
-  return found;
-}
-
-function addressOf(field: Field): Address {
-  const address = parseAddress(field.string());
-  if (address === undefined) throw field.wrong('expected an IP address');
-  return address;
+  return Object.fromEntries(given) as Given<C>;
 }

@@ -118,7 +118,7 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
     assert.equal(endpoint.address, ONE);
     const at = `endpoint=${ONE}:${endpoint.port}`;
     assert.deepEqual(JSON.parse(await curl('/v1/undrain', '--data', '')), {
-      error: 'endpoint is missing; expected a string',
+      error: 'endpoint is missing; expected an address with a port, such as 10.244.1.7:80 or [fd00::7]:80',
     });
     const [user] = JSON.parse(await curl(`/v1/drain?${at}`, '--request', 'POST')).users;
     assert.equal(user.isActive, true);

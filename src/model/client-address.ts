@@ -1,5 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
-import type { EndpointSetName, ServicePort } from './service-port.ts';
+import { clientSets, destinations, type EndpointSetName, type ServicePort } from './service-port.ts';
 
 /** Whose address endpoints see: the client's wherever kube-proxy keeps it, or the node's always. */
 export type ClientAddress = 'preserve' | 'node';
@@ -51,20 +51,21 @@ export interface ClientAddressPolicy {
  * Cluster. `undefined`: nobody's address is kept.
  */
 export function keptAddresses(
-  { clusterIPs, local, nodePort, externalIPs, loadBalancerIPs, options }: ServicePort,
+  servicePort: ServicePort,
   set: EndpointSetName,
   { clientAddress, masqueradeAll }: ClientAddressPolicy,
 ): KeptAddresses | undefined {
+  const { clusterIPs, options } = servicePort;
   if ((options?.clientAddress ?? clientAddress) === 'node') return undefined;
-  const hasExternal = nodePort !== 0 || externalIPs.length > 0 || loadBalancerIPs.length > 0;
-  // What comes to this set (docs/adr/0009). Under the policy Local, external traffic of pods goes to the other set.
-  const [internal, external] = set === 'local' ? [local?.internal, local?.external] : [!local?.internal, hasExternal];
-  const traffic = [...(internal ? (['internal'] as const) : []), ...(external ? (['external'] as const) : [])];
+  const { internal, external } = clientSets(servicePort);
+  const hasExternal = destinations(servicePort).some(({ kind }) => kind !== 'ClusterIP');
+  const comesHere = { internal: internal.pods === set, external: hasExternal && Object.values(external).includes(set) };
+  const traffic = (['internal', 'external'] as const).filter((kind) => comesHere[kind]);
   const keptFor = (isKept: Readonly<Record<(typeof traffic)[number], boolean>>): KeptFor => {
     const kept = traffic.filter((kind) => isKept[kind]);
     return kept.length === traffic.length ? 'all' : (kept[0] ?? 'none');
   };
-  const isLocal = local?.external === true;
+  const isLocal = external.others === 'local';
   const pods = keptFor({ internal: !masqueradeAll, external: isLocal });
   const others = keptFor({ internal: false, external: isLocal && set === 'local' });
   return pods === 'none' && others === 'none' ? undefined : { pods, others, clusterIPs };

@@ -8,7 +8,7 @@ import type { IpFamily } from '../../src/model/address.ts';
 const TABLE = /^\*(?:nat|filter|mangle)$/;
 const OWN_CHAIN = new RegExp(
   '^KUBE-(?:PORTALS-(?:CONTAINER|HOST)|NODEPORT-(?:CONTAINER|HOST|NON-LOCAL)|LOCAL-PORTS|DOORS|LET-IN|' +
-    'USERSPACE-(?:PROBE|RETIRED)|USP-(?:PC|PH|NC|NH|NL|LP|LI|SSR|SCP|SHP|SDR)-[\\w-]{1,16})$',
+    'USERSPACE-(?:PROBE|RETIRED)|USP-(?:PB|PC|PH|NC|NH|NL|LP|LI|SSR|SCP|SHP|SDR)-[\\w-]{1,16})$',
 );
 const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
 const OWN_COMMENT = 'connections of the proxy to endpoints';

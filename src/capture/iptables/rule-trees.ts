@@ -36,8 +36,17 @@ export class RuleBook {
   }
 
   replace(before: Claim | undefined, after: Claim | undefined): void {
-    if (before !== undefined) this.#remove(before);
-    if (after !== undefined) this.#add(after);
+    if (before !== undefined) {
+      const groups = groupsOf(before, this.#parts);
+      const safe = this.#unsafe.delete(before.what) ? safeGroups(groups) : groups;
+      for (const group of safe) this.#update(group, withoutItem);
+    }
+    if (after !== undefined) {
+      const groups = groupsOf(after, this.#parts);
+      const unsafe = groups.flatMap(unsafeRules);
+      if (unsafe.length > 0) this.#unsafe.set(after.what, unsafe);
+      for (const group of unsafe.length > 0 ? safeGroups(groups) : groups) this.#update(group, withItem);
+    }
   }
 
   /** A snapshot. */
@@ -47,18 +56,6 @@ export class RuleBook {
 
   unsafe(): readonly UnsafeRule[] {
     return [...this.#unsafe.values()].flat();
-  }
-
-  #remove(claim: Claim): void {
-    this.#unsafe.delete(claim.what);
-    for (const group of safeGroups(groupsOf(claim, this.#parts))) this.#update(group, withoutItem);
-  }
-
-  #add(claim: Claim): void {
-    const groups = groupsOf(claim, this.#parts);
-    const unsafe = groups.flatMap(unsafeRules);
-    if (unsafe.length > 0) this.#unsafe.set(claim.what, unsafe);
-    for (const group of safeGroups(groups)) this.#update(group, withItem);
   }
 
   #update(group: RuleGroup, change: typeof withItem<RuleGroup>): void {
@@ -73,17 +70,13 @@ function byClaim(a: RuleGroup, b: RuleGroup): number {
 }
 
 function safeGroups(groups: readonly RuleGroup[]): readonly RuleGroup[] {
-  if (groups.every(({ specs }) => specs.every(isSafe))) return groups;
   return groups
-    .map((group) => ({ ...group, specs: group.specs.filter(isSafe) }))
+    .map((group) => ({ ...group, specs: group.specs.filter((spec) => unsafeReason(spec) === undefined) }))
     .filter((group) => group.specs.length > 0);
 }
 
-const isSafe = (spec: string) => unsafeReason(spec) === undefined;
-
 function unsafeRules(group: RuleGroup): readonly UnsafeRule[] {
-  const [chain] = TREES[group.tree];
-  return rulesOf(group, chain).flatMap((rule) => {
+  return rulesOf(group, TREES[group.tree][0]).flatMap((rule) => {
     const reason = unsafeReason(rule.spec);
     return reason === undefined ? [] : [{ rule, reason }];
   });

@@ -4,7 +4,7 @@ import type { SyncMetrics } from '../../model/metrics.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { sameList } from '../../util/same-list.ts';
-import { finished, gathered } from '../../util/wait.ts';
+import { eachInSlices, finished, gathered } from '../../util/wait.ts';
 import type { RetiredPorts } from '../method.ts';
 import { MAX_RETIRED } from '../port-book.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from './chain-layout.ts';
@@ -202,8 +202,9 @@ export class TableSync {
     if (ports === undefined) return NONE_RETIRED;
     for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], clock.wallNow())) ports.found(port);
     const { stale, unwanted } = await this.#difference(current, chains, NONE_RETIRED);
-    const differing = [...stale.map(({ name }) => name), ...unwanted];
-    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) ports.found(port);
+    await eachInSlices(clock, [...stale.map(({ name }) => name), ...unwanted], (chain) => {
+      for (const port of livePorts(current.get(chain) ?? [])) ports.found(port);
+    });
     return this.#retiredSince(NONE_RETIRED);
   }
 

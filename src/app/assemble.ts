@@ -161,6 +161,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   };
   return {
     node,
+    capture,
     served,
     dataPlane,
     dataPlaneLog,

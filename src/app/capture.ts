@@ -21,10 +21,7 @@ export async function openCapture(
   families: readonly IpFamily[],
   means: Means,
 ): Promise<Choice> {
-  const choice = await chooseMethod(config.capture, candidates(config, means), families);
-  const { method, why } = choice;
-  means.log.info(`Packets for Services are captured by ${method.description}`, { why });
-  return choice;
+  return await chooseMethod(config.capture, candidates(config, means), families);
 }
 
 /** In the order in which they are tried. */

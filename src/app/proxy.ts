@@ -191,8 +191,9 @@ export class ServiceProxy {
   /** What waits until the start can no longer be refused, and until iptables has loaded conntrack. */
   async #serve(): Promise<void> {
     const { config, log } = this.#context;
-    const { sampler, served, source, node, nodeWatch } = this.#parts;
+    const { sampler, capture, served, source, node, nodeWatch } = this.#parts;
     sampler.start();
+    log.info(`Packets for Services are captured by ${capture.method.description}`, { why: capture.why });
     await served.report();
     applyHostSettings(config.host, log);
     checkDescriptorLimit(config.dataPlane.udpMaxFlows, log);

@@ -21,8 +21,8 @@ export interface Choice {
 export type Probe = (method: CaptureMethod, family: IpFamily) => Promise<void>;
 
 /**
- * The method of this name, or with `auto` the first that works for one of these families. Rejects with a
- * {@link CaptureError}.
+ * The method of this name, or with `auto` the first that works for one of these families. Where none does, the first
+ * that has programs, which may work later. Rejects with a {@link CaptureError} where there are no programs.
  */
 export async function chooseMethod(
   mode: 'auto' | CaptureMethodName,
@@ -46,14 +46,13 @@ export async function chooseMethod(
       failures.push(`${name}: ${messageOf(error)}`);
     }
   }
-  if (chosen === undefined)
-    throw new CaptureError(`nothing here can capture packets (${failures.join('; ')})`, { mayPass: false });
-  const why = mode !== 'auto' ? '--capture says so' : whyChosen(failures);
-  return { method: chosen, others: methods.filter((method) => method !== chosen), why };
-}
-
-function whyChosen(failures: readonly string[]): string {
-  return failures.length === 0 ? 'it works on this node' : `nothing else works on this node (${failures.join('; ')})`;
+  const method = chosen ?? methods[0];
+  if (method === undefined) throw new CaptureError(failures.join('; '), { mayPass: false });
+  const others = methods.filter((each) => each !== method);
+  if (mode !== 'auto') return { method, others, why: '--capture says so' };
+  const failed = failures.length === 0 ? '' : ` (${failures.join('; ')})`;
+  const why = chosen === undefined ? `nothing works on this node yet${failed}` : `it works on this node${failed}`;
+  return { method, others, why };
 }
 
 /** Rejects when the method works for none of the families. What cannot be told yet counts as working. */

@@ -48,19 +48,24 @@ describe('--capture', () => {
     assert.deepEqual(await choice('auto', { opening: MISSING }, {}), [
       'nft',
       [],
-      'nothing else works on this node (iptables: its programs are missing)',
+      'it works on this node (iptables: its programs are missing)',
     ]);
     assert.deepEqual(await choice('auto', NO_RULES, {}), [
       'nft',
       ['iptables'],
-      'nothing else works on this node (iptables: the kernel has no such tables)',
+      'it works on this node (iptables: the kernel has no such tables)',
     ]);
   });
 
-  test('auto says what is wrong with each where nothing works', async () => {
+  test('auto takes what has programs where nothing works yet, and says what is wrong with each', async () => {
+    assert.deepEqual(await choice('auto', NO_RULES, NO_RULES), [
+      'iptables',
+      ['nft'],
+      'nothing works on this node yet (iptables: the kernel has no such tables; nft: the kernel has no such tables)',
+    ]);
     await assert.rejects(
-      choice('auto', { opening: MISSING }, NO_RULES),
-      /^CaptureError: nothing here can capture packets \(iptables: its programs are missing; nft: the kernel has no/,
+      choice('auto', { opening: MISSING }, { opening: MISSING }),
+      /^CaptureError: iptables: its programs are missing; nft: its programs are missing$/,
     );
   });
 

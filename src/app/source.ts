@@ -16,6 +16,8 @@ import { systemClock as clock } from '../util/system-clock.ts';
 export interface Source extends ServiceSource {
   /** `host:port` of the API server. */
   readonly server?: string;
+  /** See `NodeView`. */
+  readonly description: string;
   /** Where it is, as far as that is known now. */
   servers?(): readonly Endpoint[];
   status?(): ApiStatus;
@@ -35,7 +37,10 @@ export interface SourceSetup {
 
 export async function openSource({ source: config }: Config, setup: SourceSetup): Promise<Source> {
   const { nodeName: name, log, metrics, signal } = setup;
-  if (config.kind === 'manifests') return new ManifestSource({ ...config, clock, log });
+  if (config.kind === 'manifests') {
+    const description = `the files in ${config.paths.join(', ')}`;
+    return Object.assign(new ManifestSource({ ...config, clock, log }), { description });
+  }
   const userAgent = `${PROGRAM}/${VERSION}`;
   const api = await createApiClient({ ...config, userAgent, env: process.env, clock, log, metrics });
   const common = { clock, random: Math.random, log, signal };
@@ -43,6 +48,7 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
     server: api.host,
+    description: `the API server ${api.host}`,
     servers: () => api.servers,
     start: (sink) => source.start(sink),
     stop: async () => {

@@ -128,6 +128,7 @@ function nodeView(
       };
     }),
     ...(configuration?.isInForce === false && { configNotInForce: configuration.path }),
+    source: source.description,
     ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs } }),
     memory: { rss, heapUsed },
     totals,

@@ -57,6 +57,8 @@ export interface NodeView {
   readonly families: readonly FamilyView[];
   /** The path of the file of `--config`, while it says something else than what this process serves with. */
   readonly configNotInForce?: string;
+  /** Where Services come from: "the API server 192.0.2.1:6443", "the files in /etc/services". */
+  readonly source: string;
   /** Absent when Services come from files. */
   readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
   /** Of the main thread, during the last sample. */

@@ -320,3 +320,79 @@ test('at 1280 pixels, failures are in view beside the longest name, which is cut
   await picture(page, 'long');
   await page.close();
 });
+
+/** Thirty Services, of which three need attention. */
+class TypicalView extends FakeView {
+  constructor() {
+    super({ services: 30 });
+  }
+
+  override *services(...args: Parameters<FakeView['services']>): Iterable<ServiceView> {
+    for (const service of super.services(...args)) yield typical(service);
+  }
+
+  override service(...args: Parameters<FakeView['service']>): ServiceView | undefined {
+    const service = super.service(...args);
+    return service && typical(service);
+  }
+}
+
+function typical(service: ServiceView): ServiceView {
+  const { name, counters: counted } = service;
+  if (name === WEB) {
+    const reason = 'connections to an endpoint failed during the last minute';
+    return { ...service, state: 'degraded', reason, counters: { ...counted, failedRefused: 14, retries: 14 } };
+  }
+  if (!name.includes('svc-00007')) return service;
+  const reason = 'no endpoint has answered since its last failure';
+  return { ...service, state: 'down', reason, counters: { ...counted, failedTimeout: 212, exhausted: 71 } };
+}
+
+test('the picture of the documents shows what needs attention first, with an open row', async (t) => {
+  const { address } = await serve(t, new Map(statusRoutes(new TypicalView(), new ManualClock())));
+  const url = `http://127.0.0.1:${address.port}/status?open=${encodeURIComponent(WEB)}`;
+  const page = await openPage(url, { viewport: { width: 1280, height: 860 }, timezoneId: 'UTC' });
+  await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
+  assert.deepEqual((await names(page)).slice(0, 3), ['▸ team-07/svc-00007:http', `▸ ${EMPTY}`, `▾ ${WEB}`]);
+  await picture(page, 'status-page');
+  await page.close();
+});
+
+test('on a phone, Services come first, and their failures are in sight', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(url, { viewport: { width: 390, height: 800 }, isMobile: true, hasTouch: true });
+  const boxOf = async (selector: string) =>
+    (await page.locator(selector).first().boundingBox()) ?? assert.fail(selector);
+  const table = await boxOf('#services table');
+  assert.ok(table.y < 400, `the table begins at ${table.y}`);
+  assert.ok(table.y < (await boxOf('#overview')).y, 'the cards are below it');
+  const failures = await boxOf('#sort-failures');
+  assert.ok(failures.x + failures.width <= 390, `failures end at ${failures.x + failures.width}`);
+  await picture(page, 'phone');
+  await page.close();
+});
+
+test('times are those of the reader', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(url, { timezoneId: 'Asia/Kolkata', locale: 'en-GB' });
+  // 1,700,000,000,000 less a minute.
+  await page.locator('#events time').first().getByText('15/11/2023, 03:42:20').waitFor();
+  assert.equal(await page.locator('#events thead th').first().innerText(), 'Time');
+  await page.close();
+});
+
+test('a card keeps its height whatever its note says', async (t) => {
+  const { url, view, clock } = await setUp(t);
+  const page = await openPage(url);
+  const height = async () => (await page.locator('#overview .tiles').boundingBox())?.height;
+  const before = await height();
+  const [family] = (await view.node()).families;
+  const lastSync = { at: 1_699_999_000_000, durationMs: 12_345 };
+  view.nodeChanges = { families: [{ ...family!, pending: 12_345, lastSync }] };
+  await waitFor('the note is long', async () => {
+    clock.advance(2_000);
+    return (await page.locator('#overview').innerText()).includes('12,345 Services wait');
+  });
+  assert.equal(await height(), before);
+  await page.close();
+});

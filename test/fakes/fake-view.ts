@@ -63,6 +63,7 @@ export class FakeView implements View {
           lastSyncedAt: FAKE_NOW - 4_000,
         },
       ],
+      source: 'the API server 192.0.2.1:6443',
       api: { connected: true, staleForMs: 0 },
       loopDelayMs: { p50: 0.1, p99: 1.2, max: 4.5 },
       memory: { rss: 90_000_000, heapUsed: 30_000_000 },

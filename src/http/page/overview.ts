@@ -70,7 +70,7 @@ function failuresMood(rates: NodeView['rates']): Mood {
 }
 
 function tile(name: string, value: Content, mood: Mood, note: Content): Html {
-  return html`<div class="${mood}"><dt>${name}</dt><dd><b>${value}</b> <span>${note}</span></dd></div>`;
+  return html`<div class="${mood}"><dt>${name}</dt><dd><b>${value}</b> <span title="${note}">${note}</span></dd></div>`;
 }
 
 function familyTile({ family, lastSync, lastSyncedAt, pending }: FamilyView, now: number): Html {
@@ -84,8 +84,9 @@ function familyTile({ family, lastSync, lastSyncedAt, pending }: FamilyView, now
   return tile(name, 'failed', 'bad', `${last}: ${lastSync.err}${waiting}`);
 }
 
-function apiTile({ api }: NodeView): Html {
-  if (api === undefined) return tile('Services from', 'files', 'plain', 'no API server');
+function apiTile(node: NodeView): Html {
+  const { api } = node;
+  if (api === undefined) return tile('Services from', 'files', 'plain', node.source);
   if (api.connected) return tile('API server', 'connected', 'good', 'watching');
   return tile('API server', 'lost', 'bad', `nothing for ${span(api.staleForMs)}; the last state is served`);
 }
@@ -141,12 +142,12 @@ export function eventsTable(events: readonly EventView[]): Html {
     .slice(-SHOWN_EVENTS)
     .reverse()
     .map(({ id, at, level, message, fields }) => {
-      const time = rfc3339(at).slice(0, '2026-11-20T13:04:59'.length).replace('T', ' ');
+      const time = rfc3339(at).slice(0, '2026-11-20T13:04:59'.length);
       const pairs = Object.entries(fields).map(
         ([key, value]) => html`<span class="field"><i>${key}</i>${String(value)}</span> `,
       );
-      return html`<tr id="event-${id}"><td>${time}</td><td><span class="level ${level}">${level}</span></td><td>${message} ${pairs}</td></tr>`;
+      return html`<tr id="event-${id}"><td><time datetime="${time}Z">${time.replace('T', ' ')}</time></td><td><span class="level ${level}">${level}</span></td><td>${message} ${pairs}</td></tr>`;
     });
-  return html`<div class="scroll"><table class="events"><thead><tr><th scope="col">Time (UTC)</th><th scope="col">Level</th><th scope="col">What</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of events"><table class="events"><thead><tr><th scope="col">Time<span class="utc"> (UTC)</span></th><th scope="col">Level</th><th scope="col">What</th></tr></thead>
 <tbody>${rows}</tbody></table></div>`;
 }

@@ -23,9 +23,10 @@ header nav, #live { margin-left: auto; } #live + nav { margin-left: 0; }
 .warn b, .mark.warn, p.warn, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
 .bad b, .mark.bad, .state.down, .state.empty, .level.error, .failed { color: var(--bad); }
 .level.info { color: var(--dim); }
-dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem; margin: .6rem 0; }
+dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .5rem; margin: .6rem 0; }
 .tiles div { background: var(--raised); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem; overflow-wrap: anywhere; }
-dt { color: var(--dim); font-size: .85em; } dd { margin: 0; } dd b { display: block; font-size: 1.15em; } dd span { color: var(--dim); font-size: .85em; }
+dt { color: var(--dim); font-size: .85em; } dd { margin: 0; } dd b { display: block; font-size: 1.15em; } dd span { color: var(--dim); font-size: .85em; display: block; }
+.tiles :not(.bad) > dd span { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 #plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: .75rem; }
 figure { margin: 0; } figcaption { display: flex; flex-wrap: wrap; gap: .2rem .7rem; }
 figcaption .dim { margin-left: auto; }
@@ -53,6 +54,13 @@ tr.open .endpoints thead th, tr.open .endpoints { background: none; } caption { 
 svg.share { width: 6rem; height: .65em; } .share .all { fill: var(--line); } .share .part { fill: var(--a); }
 nav a, nav span { margin-right: .5rem; }
 [hidden] { display: none; }
+/* On a telephone, Services come first, and what is wrong with them is in sight. */
+@media (max-width: 40rem) {
+  body { padding: .6rem .6rem 1.5rem; } main { display: flex; flex-direction: column; } main > * { min-width: 0; }
+  #overview, #plots { order: 1; } #plots { margin-top: .5rem; } h2 { margin-top: .6rem; }
+  .wide { display: none; } th .cut { max-width: 8.5rem; } th, td { padding: .22rem .3rem; }
+  input[type=search] { width: 100%; }
+}
 `;
 
 /** The parts that change, by the id of their element. */

@@ -38,7 +38,7 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
       mark: marks(node, selection.states),
       overview: overview(node),
       plots: plots(view.history()),
-      services: servicesTable(selection, query, node.now),
+      services: servicesTable(selection, query, node),
       events: eventsTable(view.events()),
     };
     return { node, parts };

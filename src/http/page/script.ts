@@ -46,12 +46,20 @@ function patchChildren(old, fresh) {
   while (old.childNodes.length > added.length) old.lastChild.remove();
 }
 
+// Servers write times in UTC; readers want theirs.
+function localize(content) {
+  for (const time of content.querySelectorAll('time')) time.textContent = new Date(time.dateTime).toLocaleString();
+  for (const utc of content.querySelectorAll('.utc')) utc.textContent = '';
+}
+
 // contentOf: the new content of a part, undefined where it is the same.
 function show(contentOf) {
   const focused = document.activeElement;
   for (const part of parts) {
     const content = contentOf(part.id);
-    if (content) patchChildren(part, content);
+    if (!content) continue;
+    localize(content);
+    patchChildren(part, content);
   }
   // An element that is moved loses the focus.
   if (focused && focused !== document.activeElement) document.getElementById(focused.id)?.focus({ preventScroll: true });
@@ -167,6 +175,7 @@ pause.addEventListener('click', () => {
   connect();
 });
 document.addEventListener('visibilitychange', connect);
+localize(document);
 for (const element of document.querySelectorAll('[data-needs-script]')) element.hidden = false;
 for (const element of document.querySelectorAll('[data-without-script]')) element.hidden = true;
 connect();

@@ -3,6 +3,7 @@ import { endpointName } from '../../model/endpoint.ts';
 import {
   type EndpointView,
   type ListenerView,
+  type NodeView,
   SEVERITY,
   type ServiceState,
   type ServiceView,
@@ -107,7 +108,7 @@ function isWanted(view: ServiceView, { words, hideHealthy }: PageQuery): boolean
   return words.every((word) => text.includes(word));
 }
 
-export function servicesTable(selection: Selection, query: PageQuery, now: number): Html {
+export function servicesTable(selection: Selection, query: PageQuery, { now, source }: NodeView): Html {
   const { rows, states, matching } = selection;
   const all = Object.values(states).reduce((sum, count) => sum + count, 0);
   const counts = (['down', 'empty', 'degraded', 'pending', 'ok'] as const)
@@ -115,15 +116,20 @@ export function servicesTable(selection: Selection, query: PageQuery, now: numbe
     .map((state) => html`<span class="state ${state}">${whole(states[state])} ${state}</span> `);
   const shown = matching === all ? '' : `, ${whole(matching)} shown`;
   return html`<p id="summary" aria-live="off">${whole(all)} Service ports${shown} ${counts}</p>
-<div class="scroll"><table>
+<div class="scroll" tabindex="0" role="region" aria-label="Table of Services"><table>
 <thead><tr>${COLUMNS.map((column) => heading(column, query))}</tr></thead>
 <tbody>${rows.map((view) => row(view, query, now))}</tbody>
 </table></div>
-${matching === 0 ? html`<p class="dim">No Service port matches.</p>` : undefined}${pager(selection, query)}`;
+${matching === 0 ? emptyNote(all, source) : undefined}${pager(selection, query)}`;
+}
+
+function emptyNote(all: number, source: string): Html {
+  if (all > 0) return html`<p class="dim">No Service port matches.</p>`;
+  return html`<p>No Service is served. They are read from ${source}, and none is there.</p>`;
 }
 
 function heading({ title, sort, isNumber }: Column, query: PageQuery): Html {
-  if (sort === undefined) return html`<th scope="col">${title}</th>`;
+  if (sort === undefined) return html`<th scope="col" class="wide">${title}</th>`;
   const isSorted = query.sort === sort;
   const to = printPageQuery({ ...query, sort, reversed: isSorted && !query.reversed, page: 1 });
   // Names ascend and numbers descend, until they are reversed.
@@ -140,7 +146,7 @@ function row(view: ServiceView, query: PageQuery, now: number): Html {
   }`;
   return html`<tr id="tr-${key}">${COLUMNS.map(({ sort, isNumber, cell }) => {
     if (sort === 'name') return html`<th scope="row">${link}</th>`;
-    return html`<td class="${isNumber ? 'number' : ''}">${cell(view)}</td>`;
+    return html`<td class="${isNumber ? 'number' : sort === undefined ? 'wide' : ''}">${cell(view)}</td>`;
   })}</tr>${isOpen ? html`<tr id="open-${key}" class="open"><td colspan="${COLUMNS.length}">${details(view, now)}</td></tr>` : undefined}`;
 }
 

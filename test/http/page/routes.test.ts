@@ -81,7 +81,7 @@ test('an API server that is lost and a configuration file that is not in force s
   assert.doesNotMatch((await ask(address, '/status')).body, shown);
   view.nodeChanges = { api: { connected: false, staleForMs: 120_000 }, configNotInForce: '/etc/proxy.conf' };
   const { body } = await ask(address, '/status');
-  assert.match(body, /<b>lost<\/b> <span>nothing for 2 min; the last state is served/);
+  assert.match(body, /<b>lost<\/b> <span title=".*">nothing for 2 min; the last state is served/);
   assert.match(body, /\/etc\/proxy\.conf has changed and is not in force yet/);
 });
 

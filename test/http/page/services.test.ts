@@ -104,16 +104,29 @@ test('a look at many Services lets other work have its turn', async () => {
   assert.ok(turns.every((made, index) => made - (turns[index - 1] ?? 0) <= 10));
 });
 
+const NODE = await new FakeView().node();
+
+test('without Services, the page says whence they are read; a search that finds none is another thing', async () => {
+  const query = parsePageQuery(new URLSearchParams());
+  const node = { ...NODE, source: 'the files in /etc/services' };
+  const none = servicesTable(await selecting(0, ''), query, node).text;
+  assert.match(none, /No Service is served\. They are read from the files in \/etc\/services, and none is there\./);
+  const searched = servicesTable(await selecting(1, 'q=nothing'), query, node).text;
+  assert.match(searched, /No Service port matches\./);
+  assert.doesNotMatch(searched, /none is there/);
+});
+
 test('until one interval has passed, rates are dashes, of each Service and of all', async () => {
   const query = parsePageQuery(new URLSearchParams());
   const selection = await selecting(1, '');
   const rows = selection.rows.map(({ rates: _, ...fresh }) => fresh);
   const dashes = (text: string) => text.match(/–/g)?.length ?? 0;
-  assert.equal(dashes(servicesTable(selection, query, 0).text), 0);
-  assert.equal(dashes(servicesTable({ ...selection, rows }, query, 0).text), 3);
+  assert.equal(dashes(servicesTable(selection, query, NODE).text), 0);
+  assert.equal(dashes(servicesTable({ ...selection, rows }, query, NODE).text), 3);
   const { rates: _, ...node } = await new FakeView().node();
   assert.match(overview(node).text, /<dt>Failures<\/dt><dd><b>–<\/b>/);
-  assert.equal(dashes(overview(node).text), 4);
+  // A card also has its note as a title.
+  assert.equal(dashes(overview(node).text), 5);
 });
 
 test('the page leads with how many Service ports need attention, and says nothing when none does', async () => {
@@ -130,6 +143,6 @@ test('the page leads with how many Service ports need attention, and says nothin
 
 test('a long name can be cut, and is there as a whole', async () => {
   const query = parsePageQuery(new URLSearchParams());
-  const { text } = servicesTable(await selecting(1, ''), query, 0);
+  const { text } = servicesTable(await selecting(1, ''), query, NODE);
   assert.match(text, /class="cut" title="default\/web:http">▸ default\/web:http</);
 });

@@ -1,11 +1,20 @@
 import { UsageError } from '../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
-import type { CandidateView, Explanation, ListenerView, Question, SeenAddress, ServiceView } from '../model/view.ts';
+import type {
+  CandidateView,
+  ConnectTime,
+  Explanation,
+  ListenerView,
+  Question,
+  SeenAddress,
+  ServiceView,
+} from '../model/view.ts';
 import type { Control } from '../operate/control/protocol.ts';
 import { formatDuration } from '../util/duration.ts';
 import { printable } from '../util/text.ts';
 import { command } from './command.ts';
+import { durationText } from './entry-text.ts';
 import { capitalized, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
 import { noMatch, servicesOf } from './near.ts';
@@ -157,9 +166,15 @@ function serviceLine(service: ServiceView): string {
     `scheduler ${scheduler}`,
     ...(slowStartMs === undefined ? [] : [`slow start ${formatDuration(slowStartMs)}`]),
     ...(affinity.type === 'ClientIP' ? [`affinity of ${affinity.timeoutSeconds} s`] : []),
+    ...(service.connectTime === undefined ? [] : [connectText(service.connectTime)]),
     `state ${state}${reason === undefined ? '' : `: ${reason}`}`,
   ];
   return `${name}  ${facts.join(', ')}`;
+}
+
+/** "connects in 0.4ms (p99 12ms)" */
+function connectText({ p50, p99 }: ConnectTime): string {
+  return `connects in ${durationText(p50)} (p99 ${durationText(p99)})`;
 }
 
 function listenerLine({ set, localPort, worker }: ListenerView): string {
@@ -168,7 +183,7 @@ function listenerLine({ set, localPort, worker }: ListenerView): string {
 }
 
 function candidateLine(candidate: CandidateView, next: string | undefined, now: number): string {
-  const { endpoint, chosen, weight, reason, nodeName, zone, active, ejected, lastError } = candidate;
+  const { endpoint, chosen, weight, reason, nodeName, zone, active, connectTime, ejected, lastError } = candidate;
   const name = endpointName(endpoint);
   const state = chosen ? 'gets new connections' : `left out: ${reason ?? 'for no known reason'}`;
   const facts = [
@@ -176,6 +191,7 @@ function candidateLine(candidate: CandidateView, next: string | undefined, now: 
     ...(ejected ? ['ejected: gets them last'] : []),
     ...(weight === 1 ? [] : [`weight ${weight}`]),
     ...(active === undefined ? [] : [`${active} open`]),
+    ...(connectTime === undefined ? [] : [connectText(connectTime)]),
     ...(nodeName === undefined ? [] : [`node ${nodeName}`]),
     ...(zone === undefined ? [] : [`zone ${zone}`]),
     ...(lastError === undefined ? [] : [`last failure ${shortDuration(now - lastError.at)} ago: ${lastError.err}`]),

@@ -81,16 +81,34 @@ export interface DataPlane {
   readonly handOver?: HandOver;
 }
 
+/** Answered TCP dials by the time that they took: up to so many milliseconds, and longer than all of these. */
+export const CONNECT_TIMES = [
+  ['connects0.5ms', 0.5],
+  ['connects1ms', 1],
+  ['connects2.5ms', 2.5],
+  ['connects10ms', 10],
+  ['connects50ms', 50],
+  ['connects250ms', 250],
+  ['connects1s', 1_000],
+  ['connectsSlower', Number.POSITIVE_INFINITY],
+] as const;
+
+/** The counter of a dial that took so long. */
+export function connectTimeOf(ms: number): Counter {
+  for (const [counter, atMost] of CONNECT_TIMES) if (ms <= atMost) return counter;
+  return 'connectsSlower';
+}
+
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
- * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `failed…`: failed
- * dials; `retries`: dials after the first of a connection. `resets`: TCP connections that an endpoint reset, or whose
- * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
- * flows refused at a limit, and datagrams that the kernel refused. `notKept`: datagrams that no other endpoint would
- * get if theirs failed, because too many wait for an answer. `pauses`: pauses of accepting while descriptors run out.
- * `affinityForgotten`: clients that may get another endpoint than before, because too many are remembered.
- * `hedges`: second dials while the first was silent. `ejections`: of endpoints that failed too often in a row;
- * `ejected`: those now.
+ * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `connects1ms` and
+ * the like: {@link CONNECT_TIMES}; `failed…`: failed dials; `retries`: dials after the first of a connection.
+ * `resets`: TCP connections that an endpoint reset, or whose path broke. `noEndpoints`, `exhausted`: clients refused
+ * without endpoints, or after every try failed. `limited`: flows refused at a limit, and datagrams that the kernel
+ * refused. `notKept`: datagrams that no other endpoint would get if theirs failed, because too many wait for an
+ * answer. `pauses`: pauses of accepting while descriptors run out. `affinityForgotten`: clients that may get another
+ * endpoint than before, because too many are remembered. `hedges`: second dials while the first was silent.
+ * `ejections`: of endpoints that failed too often in a row; `ejected`: those now.
  */
 export const COUNTERS = [
   'connections',
@@ -114,6 +132,7 @@ export const COUNTERS = [
   'ejections',
   'ejected',
   'pauses',
+  ...CONNECT_TIMES.map(([counter]) => counter),
 ] as const;
 
 /** What is there now: they fall, too, and begin with 0 in a process that takes over. */

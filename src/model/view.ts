@@ -99,6 +99,13 @@ export interface SyncResult {
   readonly err?: string;
 }
 
+/** Of TCP dials that were answered during the last two to four minutes, in milliseconds, and how many they are. */
+export interface ConnectTime {
+  readonly p50: number;
+  readonly p99: number;
+  readonly count: number;
+}
+
 export interface Rates {
   readonly connections: number;
   readonly receivedBytes: number;
@@ -137,6 +144,8 @@ export interface ServiceView
   readonly counters: Counters;
   /** Absent until one sample of them has been taken. */
   readonly rates?: Rates;
+  /** Absent when none was answered. */
+  readonly connectTime?: ConnectTime;
   /** Two where policies need two endpoint sets. */
   readonly listeners: readonly ListenerView[];
 }
@@ -182,6 +191,7 @@ export interface EndpointView {
   readonly weight: number;
   /** Absent in an engine that does not count by endpoint. */
   readonly counters?: Counters;
+  readonly connectTime?: ConnectTime;
   /** The last failed dial; kept for minutes, for a thousand endpoints at most. */
   readonly lastError?: { readonly at: number; readonly err: string };
 }
@@ -276,6 +286,7 @@ export interface CandidateView {
   /** Why not: "not ready", "on another node, and the policy is Local". */
   readonly reason?: string;
   readonly active?: number;
+  readonly connectTime?: ConnectTime;
   /** It gets them last. */
   readonly ejected?: true;
   readonly lastError?: { readonly at: number; readonly err: string };

@@ -223,6 +223,7 @@ function serviceView(index: number, endpoints: number, isSummary = false): Servi
     state,
     ...(reason !== undefined && { reason }),
     counters: counters(1_000 + index),
+    ...(index !== 1 && { connectTime: { p50: 0.4, p99: 12, count: 1_000 } }),
     rates: {
       connections: index % 10,
       receivedBytes: index * 10,
@@ -248,5 +249,11 @@ function endpointView(service: number, number: number): EndpointView {
     address: address(`10.244.${service % 100}.${number + 1}`),
     port: service === 1 ? 53 : 8080,
   };
-  return { endpoint, state: 'active', weight: 1, counters: counters(100 + number) };
+  return {
+    endpoint,
+    state: 'active',
+    weight: 1,
+    counters: counters(100 + number),
+    ...(service !== 1 && { connectTime: { p50: 0.4, p99: 12, count: 100 } }),
+  };
 }

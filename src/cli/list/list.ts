@@ -21,7 +21,9 @@ export const LIST = command({
     stats: {
       type: 'boolean',
       conflicts: ['rate', 'connection'],
-      describe: 'show connections and bytes since each Service, or endpoint, came',
+      describe:
+        'show connections and bytes since each Service, or endpoint, came, and how long connecting took in the last ' +
+        'minutes (median and 99th percentile)',
     },
     rate: {
       type: 'boolean',

@@ -1,8 +1,17 @@
 import type { IpFamily } from '../../model/address.ts';
 import type { ConnectionState, Counters } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
-import type { ConnectionView, EndpointView, ListenerView, NodeView, Rates, ServiceView } from '../../model/view.ts';
+import type {
+  ConnectionView,
+  ConnectTime,
+  EndpointView,
+  ListenerView,
+  NodeView,
+  Rates,
+  ServiceView,
+} from '../../model/view.ts';
 import { printable } from '../../util/text.ts';
+import { durationText } from '../entry-text.ts';
 import { largeNumber, minutesAndSeconds, oneColumnEach, shortDuration } from '../format.ts';
 
 /*
@@ -31,7 +40,8 @@ export interface TableOptions {
 const NAME_COLUMN = 46;
 const NUMBERS_COLUMN = 33;
 
-const STATS = ['Conns', 'InPkts', 'OutPkts', 'InBytes', 'OutBytes'];
+/** ipvsadm's, and the time to connect of the last minutes. */
+const STATS = ['Conns', 'InPkts', 'OutPkts', 'InBytes', 'OutBytes', 'ConnP50', 'ConnP99'];
 const RATE = ['CPS', 'InPPS', 'OutPPS', 'InBPS', 'OutBPS'];
 
 export function headerLines({ layout, isWide }: Pick<TableOptions, 'layout' | 'isWide'>): string[] {
@@ -110,18 +120,19 @@ function serviceLine(
   const tail = isWide ? wideService(named, state, localPort, worker, oneColumnEach(reason)) : named;
   if (layout === undefined) return `${head} ${tail}`;
   const carried = layout === 'stats' ? service.counters : service.rates;
-  return `${head}${carriedCells(isCounted ? carried : undefined, isExact)} ${tail}`;
+  const times = layout === 'stats' ? timeCells(isCounted ? service.connectTime : undefined) : '';
+  return `${head}${carriedCells(isCounted ? carried : undefined, isExact)}${times} ${tail}`;
 }
 
 function serverLine(
-  { state, weight, counters, lastError }: EndpointView,
+  { state, weight, counters, connectTime, lastError }: EndpointView,
   head: string,
   { layout, isExact, isWide, now }: TableOptions,
 ): string {
   const error =
     lastError === undefined ? '' : `${oneColumnEach(lastError.err)} (${shortDuration(now - lastError.at)} ago)`;
   const tail = isWide ? wideServer(state, error) : state === 'active' ? '' : state;
-  if (layout === 'stats') return `${head}${carriedCells(counters, isExact)} ${tail}`.trimEnd();
+  if (layout === 'stats') return `${head}${carriedCells(counters, isExact)}${timeCells(connectTime)} ${tail}`.trimEnd();
   // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];
   return `${head} ${'Proxy'.padEnd(7)} ${cell(weight, 6)} ${cell(active, 10)} ${cell(inactive, 10)} ${tail}`.trimEnd();
@@ -131,6 +142,11 @@ function serverLine(
 function carriedCells(carried: Readonly<Counters> | Rates | undefined, isExact: boolean): string {
   const values = [carried?.connections, undefined, undefined, carried?.receivedBytes, carried?.sentBytes];
   return values.map((value) => largeNumber(value, isExact)).join('');
+}
+
+function timeCells(time: ConnectTime | undefined): string {
+  const cells = time === undefined ? ['-', '-'] : [durationText(time.p50), durationText(time.p99)];
+  return cells.map((each) => ` ${each.padStart(8)}`).join('');
 }
 
 function wideService(name: string, state: string, localPort: string, worker: string, reason: string): string {

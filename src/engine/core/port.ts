@@ -1,12 +1,13 @@
 import type { KeptAddresses } from '../../model/client-address.ts';
 import { type ConnectionEntry, type Ending, NO_TRIES, type TryLog } from '../../model/connection-log.ts';
-import type {
-  Backends,
-  Counter,
-  DataPlaneObserver,
-  DataPlaneOptions,
-  DialFailure,
-  Limit,
+import {
+  type Backends,
+  type Counter,
+  connectTimeOf,
+  type DataPlaneObserver,
+  type DataPlaneOptions,
+  type DialFailure,
+  type Limit,
 } from '../../model/data-plane.ts';
 import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf, type ServicePortName } from '../../model/service.ts';
@@ -198,6 +199,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
       this.answered(target);
       this.count('connects', target);
       this.count('connectMs', target, tookMs);
+      this.count(connectTimeOf(tookMs), target);
     }
     add(target.counters, COUNTER.connections, 1);
   }

@@ -6,6 +6,7 @@ export const SORTS = [
   'name',
   'active',
   'rate',
+  'connect',
   'total',
   'in',
   'out',

@@ -59,6 +59,7 @@ const COLUMNS: readonly Column[] = [
   ),
   number('Active', 'active', ({ counters }) => counters.active),
   number('New/s', 'rate', ({ rates }) => rates?.connections, amount),
+  number('Connect p99', 'connect', ({ connectTime }) => connectTime?.p99, span),
   number('Total', 'total', ({ counters }) => counters.connections),
   number('In/s', 'in', ({ rates }) => rates?.receivedBytes, bytes),
   number('Out/s', 'out', ({ rates }) => rates?.sentBytes, bytes),
@@ -199,7 +200,7 @@ function endpointsTable({ localPort, worker, traffic, endpoints }: ListenerView,
   const which =
     view.listeners.length > 1 ? ` · connections ${traffic.map((each) => TRAFFIC_NAMES[each]).join(' and ')}` : '';
   return html`<table class="endpoints"><caption>${where}${worker === undefined ? '' : ` · worker ${worker}`}${which}</caption>
-<thead><tr><th scope="col">Endpoint</th><th scope="col">State</th><th scope="col" class="number">Weight</th><th scope="col" class="number">Active</th><th scope="col" class="number">Total</th><th scope="col">Share</th><th scope="col" class="number">In</th><th scope="col" class="number">Out</th><th scope="col" class="number">Failures</th><th scope="col">Last error</th></tr></thead>
+<thead><tr><th scope="col">Endpoint</th><th scope="col">State</th><th scope="col" class="number">Weight</th><th scope="col" class="number">Active</th><th scope="col" class="number">Total</th><th scope="col">Share</th><th scope="col" class="number">Connect p50</th><th scope="col" class="number">p99</th><th scope="col" class="number">In</th><th scope="col" class="number">Out</th><th scope="col" class="number">Failures</th><th scope="col">Last error</th></tr></thead>
 <tbody>${endpoints.slice(0, SHOWN_ENDPOINTS).map((endpoint) => endpointRow(endpoint, total, now))}</tbody></table>
 ${endpointsNote(endpoints.length)}`;
 }
@@ -215,13 +216,15 @@ function known(value: number | undefined, show: (value: number) => Content): Con
   return value === undefined ? '–' : show(value);
 }
 
-function endpointRow({ endpoint, state, weight, counters, lastError }: EndpointView, total: number, now: number): Html {
+function endpointRow(view: EndpointView, total: number, now: number): Html {
+  const { endpoint, state, weight, counters, connectTime, lastError } = view;
   const shown = (value: number | undefined, show = whole) => html`<td class="number">${known(value, show)}</td>`;
   const percent = total === 0 ? 0 : (100 * (counters?.connections ?? 0)) / total;
   return html`<tr><th scope="row">${endpointName(endpoint)}</th>
 <td><span class="state ${state}">${state}</span></td>
 ${shown(weight)}${shown(counters?.active)}${shown(counters?.connections)}
 <td><svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" height="10"/><rect class="part" width="${percent.toFixed(1)}" height="10"/></svg> ${Math.round(percent)} %</td>
+${shown(connectTime?.p50, span)}${shown(connectTime?.p99, span)}
 ${shown(counters?.receivedBytes, bytes)}${shown(counters?.sentBytes, bytes)}
 ${shown(counters && failuresOf(counters))}
 <td class="error">${lastError === undefined ? '' : `${lastError.err} (${ago(now - lastError.at)})`}</td></tr>`;

@@ -142,7 +142,7 @@ function candidatesOf(
 ): readonly CandidateView[] {
   const known = new Map(listener?.endpoints.map((each) => [endpointName(each.endpoint), each]));
   return verdicts.map(({ endpoint, state: { nodeName, zone }, weight, reason }) => {
-    const { counters, lastError, state } = known.get(endpoint.name) ?? {};
+    const { counters, connectTime, lastError, state } = known.get(endpoint.name) ?? {};
     return {
       endpoint: withoutName(endpoint),
       ...(nodeName !== undefined && { nodeName }),
@@ -151,6 +151,7 @@ function candidatesOf(
       weight,
       ...(reason !== undefined && { reason }),
       ...(counters && { active: counters.active }),
+      ...(connectTime && { connectTime }),
       ...(state === 'ejected' && { ejected: true as const }),
       ...(lastError && { lastError }),
     };

@@ -1,10 +1,19 @@
-import { COUNTERS, type Counter, type Counters, type DataPlane, failuresOf, GAUGES } from '../../model/data-plane.ts';
+import {
+  COUNTERS,
+  type Counter,
+  type Counters,
+  type DataPlane,
+  failuresOf,
+  GAUGES,
+  type ListenerStats,
+} from '../../model/data-plane.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import { eachInSlices, sleep } from '../../util/wait.ts';
+import { ConnectTimes } from './connect-times.ts';
 
 /* Rates, troubles and history, computed from the counters of the listeners. */
 
@@ -92,6 +101,7 @@ export class TrafficSampler {
   readonly #history: HistorySample[] = [];
   /** Those that have counted something: of ten thousand listeners most carry nothing. */
   #seen = new Map<ListenerId, Seen>();
+  readonly connectTimes = new ConnectTimes();
   #totals: Readonly<Counters> = NOTHING;
   #rates: Rates | undefined;
   /** When the current period began. */
@@ -131,9 +141,14 @@ export class TrafficSampler {
   start(): void {
     const { clock, dataPlane } = this.#options;
     this.#beganMs = clock.now();
-    for (const { id, counters } of dataPlane.stats()) {
-      if (hasCounted(counters)) this.#seen.set(id, this.#firstLook(counters));
+    this.connectTimes.begin(this.#beganMs);
+    for (const stats of dataPlane.stats()) {
+      const { id, counters } = stats;
+      if (!hasCounted(counters)) continue;
+      this.#seen.set(id, this.#firstLook(counters));
+      this.#noteConnects(stats);
     }
+    this.connectTimes.forget();
     this.#stopping = new AbortController();
     void this.#run(this.#stopping.signal);
   }
@@ -162,8 +177,11 @@ export class TrafficSampler {
     const seen = new Map<ListenerId, Seen>();
     const totals = noCounters();
     let rates = NO_RATES;
-    await eachInSlices(clock, dataPlane.stats(), ({ id, counters }) => {
+    const isDue = this.connectTimes.begin(beganMs);
+    await eachInSlices(clock, dataPlane.stats(), (stats) => {
+      const { id, counters } = stats;
       if (!hasCounted(counters)) return;
+      if (isDue) this.#noteConnects(stats);
       const look = this.#look(this.#seen.get(id), counters);
       seen.set(id, look);
       addTo(totals, counters);
@@ -175,6 +193,13 @@ export class TrafficSampler {
     this.#rates = rates;
     this.#history.push({ ...rates, at: clock.wallNow(), active: totals.active });
     if (this.#history.length > MAX_SAMPLES) this.#history.shift();
+  }
+
+  #noteConnects(stats: ListenerStats): void {
+    const { id, counters } = stats;
+    if (counters.connects === 0) return;
+    this.connectTimes.note(id, counters);
+    for (const each of stats.endpoints ?? []) this.connectTimes.note(id, each.counters, each.endpoint);
   }
 
   /** As if it had counted this when the period began. */

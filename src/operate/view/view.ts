@@ -12,6 +12,7 @@ import {
   type EndpointSet,
   type EndpointSetName,
   heldBy,
+  type ListenerId,
   type RefusedPart,
   type ServicePort,
   verdictOf,
@@ -35,6 +36,7 @@ import {
 } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
+import { connectTime, type Histogram, sumOf } from './connect-times.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
 
 /* What operators see, read from the running program: the implementation of model/view.ts. */
@@ -56,7 +58,7 @@ export interface ViewSources {
   /** The families that are served now, IPv4 first. */
   readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf' | 'connections'>;
-  readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf' | 'history'>;
+  readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf' | 'history' | 'connectTimes'>;
   readonly dialErrors: Pick<DialErrors, 'last'>;
   /** Whether an operator has drained it. */
   readonly isDrained: (endpoint: Endpoint) => boolean;
@@ -122,15 +124,19 @@ export class RunningView implements View {
     // One-way UDP is never answered, so an old failure says nothing.
     const isTroubled = troubles.some((trouble) => trouble !== undefined);
     let isDown = false;
+    const histograms: Histogram[] = [];
     const listeners = port.listeners.map(({ id, set, localPort }): ListenerView => {
       const stats = dataPlane.statsOf(id);
-      if (stats !== undefined) addTo(counters, stats.counters);
+      if (stats !== undefined) {
+        addTo(counters, stats.counters);
+        histograms.push(sampler.connectTimes.since(id, stats.counters));
+      }
       const own = sampler.ratesOf(id);
       if (own !== undefined) rates = addRates(rates ?? NO_RATES, own);
       const endpoints = set === 'local' && servicePort.local !== undefined ? servicePort.local : servicePort;
       const active = endpoints.endpoints.length;
       const failed = stats !== undefined && DIAL_FAILURES.some((counter) => stats.counters[counter] > 0);
-      const viewed = summary && !failed ? [] : this.#endpoints(name, endpoints, stats);
+      const viewed = summary && !failed ? [] : this.#endpoints(name, endpoints, stats, id);
       if (failed) isDown ||= active > 0 && !viewed.some(isWell) && (servicePort.protocol === 'TCP' || isTroubled);
       return {
         set,
@@ -141,6 +147,7 @@ export class RunningView implements View {
         endpointCount: { all: active + (endpoints.draining?.length ?? 0), active },
       };
     });
+    const took = connectTime(sumOf(histograms));
     const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
     const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
     const { affinity, options } = servicePort;
@@ -177,6 +184,7 @@ export class RunningView implements View {
       counters,
       listeners,
       ...(rates && { rates }),
+      ...(took && { connectTime: took }),
     };
   }
 
@@ -219,18 +227,21 @@ export class RunningView implements View {
     name: ServicePortName,
     { endpoints, draining = [] }: EndpointSet,
     stats: ListenerStats | undefined,
+    id: ListenerId,
   ): EndpointView[] {
-    const { dialErrors, isDrained } = this.#sources;
+    const { dialErrors, isDrained, sampler } = this.#sources;
     const counted = new Map(stats?.endpoints?.map((each) => [each.endpoint.name, each.counters]));
     const view = (endpoint: WeightedEndpoint, drainState?: EndpointState): EndpointView => {
       const counters = counted.get(endpoint.name);
       const error = dialErrors.last(name, endpoint.name);
+      const took = counters && connectTime(sampler.connectTimes.since(id, counters, endpoint));
       const usedState = counters?.ejected ? 'ejected' : error?.isLatest ? 'failing' : 'active';
       return {
         endpoint: withoutName(endpoint),
         state: drainState ?? usedState,
         weight: drainState === undefined ? (endpoint.weight ?? 1) : 0,
         ...(counters && { counters }),
+        ...(took && { connectTime: took }),
         ...(error && { lastError: { at: error.at, err: error.err } }),
       };
     };

@@ -163,16 +163,16 @@ describe('the list of Services', () => {
 });
 
 describe('the statistics', () => {
-  test('have the layout of ipvsadm; packets are not counted', () => {
+  test('have the layout of ipvsadm, with the time to connect; packets are not counted', () => {
     const stats = { ...options, layout: 'stats' } as const;
     assert.deepEqual(
       [...headerLines(stats), ...serviceLines(dns, stats)],
       [
-        'Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes Service',
+        'Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes  ConnP50  ConnP99 Service',
         '  -> RemoteAddress:Port',
-        'UDP  10.96.0.1:53                     1001        -        -  1001000 20020000 kube-system/dns:dns persistent 10800',
-        '  -> 10.244.1.1:53                     100        -        -   100000  2000000',
-        '  -> 10.244.1.2:53                     101        -        -   101000  2020000',
+        'UDP  10.96.0.1:53                     1001        -        -  1001000 20020000        -        - kube-system/dns:dns persistent 10800',
+        '  -> 10.244.1.1:53                     100        -        -   100000  2000000        -        -',
+        '  -> 10.244.1.2:53                     101        -        -   101000  2020000        -        -',
       ],
     );
   });
@@ -181,11 +181,11 @@ describe('the statistics', () => {
     const lines = serviceLines(web, { ...options, layout: 'stats' });
     assert.equal(
       lines[0],
-      'TCP  10.96.0.0:80                     1000        -        -  1000000 20000000 default/web:http',
+      'TCP  10.96.0.0:80                     1000        -        -  1000000 20000000    0.4ms     12ms default/web:http',
     );
     assert.equal(
       lines[1],
-      'TCP  0.0.0.0:30080                       -        -        -        -        - default/web:http',
+      'TCP  0.0.0.0:30080                       -        -        -        -        -        -        - default/web:http',
     );
   });
 

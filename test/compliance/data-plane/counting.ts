@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { COUNTERS, type Counters, type ListenerStats } from '../../../src/model/data-plane.ts';
+import { CONNECT_TIMES, COUNTERS, type Counters, type ListenerStats } from '../../../src/model/data-plane.ts';
 import { endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
@@ -8,7 +8,16 @@ import { connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type RigFactory } from './harness.ts';
 
-const NOTHING = Object.fromEntries(COUNTERS.map((counter) => [counter, 0]));
+const NOTHING = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
+
+/** How long dials take is not up to a test. */
+function connectsByTime(counters: Omit<Counters, 'connectMs'>): Partial<Counters> {
+  return Object.fromEntries(CONNECT_TIMES.map(([counter]) => [counter, counters[counter]]));
+}
+
+function sumOf(counters: Partial<Counters>): number {
+  return Object.values(counters).reduce((sum, count) => sum + count, 0);
+}
 
 function countersOf(all: ListenerStats['endpoints'], wanted: NamedEndpoint): Readonly<Counters> | undefined {
   return all?.find(({ endpoint }) => endpointName(endpoint) === endpointName(wanted))?.counters;
@@ -37,8 +46,19 @@ export function countingTests(makeRig: RigFactory): void {
     // On its way between two workers, a connection counts twice.
     await waitFor('each to count once', () => rig.counters(name).active === 2);
     const { connectMs, ...counters } = rig.counters(name);
+    const byTime = connectsByTime(counters);
+    assert.equal(sumOf(byTime), 2);
     assert.ok(connectMs > 0 && connectMs < 60_000, `${connectMs} ms`);
-    const counted = { ...NOTHING, connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
+    const counted = {
+      ...NOTHING,
+      ...byTime,
+      connections: 2,
+      active: 2,
+      receivedBytes: 14,
+      sentBytes: 8,
+      connects: 2,
+      connectMs,
+    };
     assert.deepEqual({ ...counters, connectMs }, counted);
     for (const peer of [...clients, ...server.peers]) peer.end();
     await waitFor('both to be over', () => rig.counters(name).active === 0);
@@ -59,7 +79,9 @@ export function countingTests(makeRig: RigFactory): void {
     const of = (wanted: NamedEndpoint) => countersOf(endpoints, wanted);
     assert.equal(endpoints.length, 2);
     const connectMs = of(alive.endpoint)?.connectMs ?? -1;
-    const share = { connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
+    const byTime = connectsByTime(of(alive.endpoint) ?? NOTHING);
+    assert.equal(sumOf(byTime), 2);
+    const share = { ...byTime, connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
     const { failedRefused } = rig.counters(name);
     assert.ok(failedRefused > 0);
     assert.deepEqual(of(dead), { ...NOTHING, failedRefused });

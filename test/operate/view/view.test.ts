@@ -13,6 +13,7 @@ import type { ServicePortName } from '../../../src/model/service.ts';
 import { type CarriedPort, type ListenerId, listenerId, type ServicePort } from '../../../src/model/service-port.ts';
 import type { Rates } from '../../../src/model/view.ts';
 import type { DialError } from '../../../src/operate/log/dial-errors.ts';
+import { ConnectTimes } from '../../../src/operate/view/connect-times.ts';
 import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -54,6 +55,7 @@ function setUp() {
     sampler: {
       ratesOf: (id: ListenerId) => (unsampled.has(id) ? undefined : RATES),
       troubleOf: (id: ListenerId) => troubles.get(id),
+      connectTimes: new ConnectTimes(),
     },
     dialErrors: { last: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
     isDrained: (each: Endpoint) => drained.has(endpointName(each)),

@@ -1,0 +1,78 @@
+import { CONNECT_TIMES, type Counters } from '../../model/data-plane.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
+import type { ListenerId } from '../../model/service-port.ts';
+import type { ConnectTime } from '../../model/view.ts';
+
+/** The times cover between one and two of these. */
+const PERIOD_MS = 120_000;
+
+/** How many dials there were within each bound of {@link CONNECT_TIMES}. */
+export type Histogram = readonly number[];
+
+type Key = ListenerId | `${ListenerId} ${string}`;
+
+/** How long the answered dials of the last minutes took: what has been counted since the snapshot before the last. */
+export class ConnectTimes {
+  #before: ReadonlyMap<Key, Histogram> = new Map();
+  #last = new Map<Key, Histogram>();
+  #lastMs = Number.NEGATIVE_INFINITY;
+
+  /** Whether a snapshot of all listeners is due. Begins it. */
+  begin(nowMs: number): boolean {
+    if (nowMs - this.#lastMs < PERIOD_MS) return false;
+    this.#lastMs = nowMs;
+    this.#before = this.#last;
+    this.#last = new Map();
+    return true;
+  }
+
+  note(id: ListenerId, counters: Readonly<Counters>, endpoint?: NamedEndpoint): void {
+    if (counters.connects > 0) this.#last.set(keyOf(id, endpoint), histogramOf(counters));
+  }
+
+  /** What was counted before belongs to no period. */
+  forget(): void {
+    this.#before = this.#last;
+  }
+
+  since(id: ListenerId, counters: Readonly<Counters>, endpoint?: NamedEndpoint): Histogram {
+    const now = histogramOf(counters);
+    const before = this.#before.get(keyOf(id, endpoint));
+    // Counters that have fallen count from zero.
+    if (before === undefined || now.some((count, index) => count < (before[index] ?? 0))) return now;
+    return now.map((count, index) => count - (before[index] ?? 0));
+  }
+}
+
+function keyOf(id: ListenerId, endpoint: NamedEndpoint | undefined): Key {
+  return endpoint === undefined ? id : `${id} ${endpoint.name}`;
+}
+
+function histogramOf(counters: Readonly<Counters>): Histogram {
+  return CONNECT_TIMES.map(([counter]) => counters[counter]);
+}
+
+export function sumOf(histograms: readonly Histogram[]): Histogram {
+  return CONNECT_TIMES.map((_, index) => histograms.reduce((sum, each) => sum + (each[index] ?? 0), 0));
+}
+
+/** Within a bound, dials are taken to be spread evenly. `undefined` without any. */
+export function connectTime(histogram: Histogram): ConnectTime | undefined {
+  const count = histogram.reduce((sum, each) => sum + each, 0);
+  if (count === 0) return undefined;
+  return { p50: quantile(histogram, 0.5 * count), p99: quantile(histogram, 0.99 * count), count };
+}
+
+function quantile(histogram: Histogram, rank: number): number {
+  let below = 0;
+  let from = 0;
+  for (const [index, [, to]] of CONNECT_TIMES.entries()) {
+    const inside = histogram[index] ?? 0;
+    // The last has no bound: all that is known is that it took longer.
+    if (below + inside >= rank && inside > 0)
+      return Number.isFinite(to) ? from + ((rank - below) / inside) * (to - from) : from;
+    below += inside;
+    from = to;
+  }
+  return from;
+}

@@ -73,7 +73,7 @@ export class ClientWatch {
     this.#isWarnedOfRouting = true;
     const { network, prefixLength } = routedApart[0] as Cidr;
     this.#options.log.warn(
-      "Endpoints see this node's address instead of those of clients that policy routing (ip rule) sends another way",
+      "Endpoints see this node's address instead of the client's, for clients that policy routing (ip rule) sends another way",
       { client: `${network}/${prefixLength}`, clients: routedApart.length },
     );
   }
@@ -86,7 +86,7 @@ export class ClientWatch {
       log.info(`Endpoints see the addresses of ${family} clients again`);
     } else {
       this.#hidden.add(family);
-      log.warn(`Endpoints see this node's address instead of those of ${family} clients: ${obstacle}`);
+      log.warn(`Endpoints see this node's address instead of the client's, for ${family} clients: ${obstacle}`);
     }
   }
 }

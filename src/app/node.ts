@@ -95,7 +95,7 @@ export class ThisNode {
    */
   get podCidrs(): readonly Cidr[] | undefined {
     const { detectLocal, source } = this.#config;
-    // Nobody until it is known: connections from outside break when endpoints on other nodes answer them directly.
+    // No client until it is known: connections from outside break when endpoints on other nodes answer them directly.
     if (detectLocal.by === 'NodeCIDR' && source.kind === 'kubernetes' && this.#status === undefined) return [];
     const known = this.#pods().flatMap(({ source: cidr }) => cidr ?? []);
     if (known.length === 0) return undefined;
@@ -105,7 +105,7 @@ export class ThisNode {
 
   /**
    * As upstream's getLocalDetectors (`cmd/kube-proxy/app/server_linux.go`), but with every block of a family, and with
-   * changes of the Node object's blocks. Upstream serves nobody until it knows the first of these.
+   * changes of the Node object's blocks. Upstream serves no client until it knows the first of these.
    */
   #pods(): readonly Origin[] {
     const { detectLocal, clusterCidrs } = this.#config;

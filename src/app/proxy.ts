@@ -131,7 +131,7 @@ export class ServiceProxy {
     await Promise.all(this.#servers.map((server) => server.close()));
   }
 
-  /** Goes on as before {@link pause}. */
+  /** Continues as before {@link pause}. */
   resume(): void {
     this.#parts.controlPlane.resume();
     this.#parts.healthCheckNodePorts.resume();
@@ -150,7 +150,7 @@ export class ServiceProxy {
     dataPlaneLog.close();
   }
 
-  /** Another process goes on with everything: this one's copies are closed. */
+  /** Another process has taken over everything: this one's copies are closed. */
   async release(): Promise<void> {
     await this.handOver?.release();
     await this.#parts.connectionLog?.close();

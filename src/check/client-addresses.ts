@@ -14,7 +14,7 @@ export function checkClientAddresses(
   for (const family of families) {
     const obstacle = findObstacle(family);
     if (obstacle === undefined) continue;
-    const found = `endpoints see this node's address instead of those of ${family} clients: ${obstacle}`;
+    const found = `endpoints see this node's address instead of the client's, for ${family} clients: ${obstacle}`;
     findings.push(warn(found, 'do so, or start with --client-address node if endpoints may see this node'));
   }
   return findings.length === 0 ? [ok('endpoints can see the addresses of clients')] : findings;

@@ -7,7 +7,7 @@ const NAMED = 3;
 
 /**
  * Whether anything limits the external IPs of Services, which everybody chooses who may write one (CVE-2020-8554). Also
- * a warning where none has any: that is when a limit costs nobody anything.
+ * a warning where none has any: a limit costs nothing then.
  */
 export function checkExternalIPs(allowed: readonly Cidr[], services: readonly Service[]): readonly Finding[] {
   if (allowed.length > 0) {
@@ -19,7 +19,7 @@ export function checkExternalIPs(allowed: readonly Cidr[], services: readonly Se
   const inUse = users.length === 0 ? 'no Service has any' : `${listed(users, NAMED)} have some`;
   const advice =
     users.length === 0
-      ? 'give --external-ip-allow-list a network that nobody has, such as 192.0.2.0/24'
+      ? 'give --external-ip-allow-list an unused network, such as 192.0.2.0/24'
       : 'name their networks in --external-ip-allow-list';
-  return [warn(`whoever may write a Service may give it any external IP; now ${inUse}`, advice)];
+  return [warn(`any author of a Service may give it any external IP; now ${inUse}`, advice)];
 }

@@ -111,7 +111,7 @@ const MIB = 1 << 20;
 /** Enough for a few hundred Services; 10,000 take 210 MB (docs/performance.md). */
 const NEEDED_MIB = 256;
 
-/** Besides those of UDP flows: two for each TCP connection, one for each Service port. */
+/** Besides the descriptors of UDP flows: two for each TCP connection, one for each Service port. */
 const SPARE_DESCRIPTORS = 4_096;
 
 const CROWDED = 0.9;

@@ -189,7 +189,7 @@ function* conflicts(ports: readonly ServicePort[]) {
   }
 }
 
-/** A cluster IP must be nobody else's: its clients would reach the Service in place of that machine or pod. */
+/** A cluster IP must not be in use elsewhere: its clients would reach the Service in place of that machine or pod. */
 export function checkClusterIpRanges(
   ranges: readonly Cidr[],
   objects: readonly SourceEvent[],

@@ -45,7 +45,7 @@ export const SUPPORT_DUMP = command({
       runProgram(request, { clock, timeoutMs: PROGRAM_MS, maxOutputBytes: MAX_OUTPUT_BYTES });
     const files = await collect(connect(socket), run, now);
     const path = output ?? `${PROGRAM}-${rfc3339(now).replaceAll(/[-:]|\.\d+/g, '')}.tar.gz`;
-    // Nothing is replaced, and nobody else may read it.
+    // No file is replaced, and only its owner may read it.
     await writeFile(path, gzipSync(tarOf(files, now)), { mode: 0o600, flag: 'wx' });
     terminal.out(`${path} has ${files.map(({ name }) => name).join(', ')}.\n`);
     return 0;

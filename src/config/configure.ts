@@ -13,7 +13,7 @@ import { collide } from './values.ts';
 
 /**
  * Turns the flags that were given into what is to be done. Never prints, exits or reads the environment: kubelet puts a
- * Service's name into variables of the Pod, so any prefix of ours could be taken. The file of `--config` is read
+ * Service's name into variables of the Pod, so any prefix could be taken. The file of `--config` is read
  * through `readFile`. Throws {@link UsageError}.
  */
 export function configure(flags: FlagTexts, readFile: (path: string) => string): CommandLine {
@@ -94,7 +94,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
     nodePortsOnPrimary: nodePortAddresses.includes('primary'),
     externalIpAllowList: values['external-ip-allow-list'],
-    // Whoever writes files for this node decides what they publish of it.
+    // The author of this node's files decides what they publish of it.
     nodeEndpointPorts: source.kind === 'manifests' && nodeEndpointPorts.length === 0 ? undefined : nodeEndpointPorts,
     clusterCidrs: values['cluster-cidr'],
     detectLocal: toDetectLocal(values, said),

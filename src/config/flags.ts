@@ -152,7 +152,7 @@ export const FLAGS = {
     'external-ip-allow-list': many(CIDR, {
       fallbackText: 'any address',
       describe:
-        'CIDRs that externalIPs of Services may be in; whoever may create a Service may otherwise take over the ' +
+        'CIDRs that externalIPs of Services may be in; else any author of a Service may take over the ' +
         'traffic to any address; repeat it or separate with commas',
     }),
   }),
@@ -292,7 +292,7 @@ export const FLAGS = {
       field: 'iptables.syncPeriod',
     }),
     'iptables-min-sync-period': one(DURATION, '100ms', {
-      describe: 'shortest time between two syncs when changes come thick and fast; the first is applied at once',
+      describe: 'shortest time between two syncs during many changes; the first is applied at once',
       field: 'iptables.minSyncPeriod',
     }),
     cleanup: one(BOOLEAN, 'false', {

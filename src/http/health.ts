@@ -23,7 +23,7 @@ interface FamilyHealth {
  * (`pkg/proxy/healthcheck/proxy_health.go`): healthy while no change has waited for the timeout. The oldest change
  * counts, as since 1.28: before, a steady stream of changes kept a stuck proxy healthy. Healthy from the start, so that
  * no probe during the first sync restarts the pod. Unlike upstream's, a first sync longer than the timeout counts, and
- * a change that comes during a sync goes on waiting when that one ends.
+ * a change that comes during a sync keeps waiting when that one ends.
  */
 export class Health {
   readonly #clock: Clock;

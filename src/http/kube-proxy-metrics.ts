@@ -50,8 +50,8 @@ export interface KubeProxyMetricsOptions {
 
 /**
  * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
- * alerts made for it work; and ours of the same pipelines. Every series of a family exists as soon as the family is
- * served: dashboards list their instances by them.
+ * alerts made for it work; and this program's own of the same pipelines. Every series of a family exists as soon as the
+ * family is served: dashboards list their instances by them.
  */
 export class KubeProxyMetrics {
   readonly #clock: Clock;
@@ -131,7 +131,7 @@ export class KubeProxyMetrics {
 const PENDING =
   'Services with changes, their own or of their endpoints, that are not handed on yet; the same for both kinds';
 
-/** Nothing depends on kube-proxy's help texts, so these are ours. */
+/** Nothing depends on kube-proxy's help texts, so these are new. */
 const HELP = {
   sync_proxy_rules_duration_seconds: 'How long each sync of the rules took, failed ones too',
   sync_full_proxy_rules_duration_seconds:

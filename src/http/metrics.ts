@@ -45,8 +45,8 @@ const MAX_ROWS = 20_000;
 const API_REQUEST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 
 /**
- * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; ours for Service ports; the process's
- * own. `docs/metrics.md` lists them all.
+ * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; this program's own for Service ports;
+ * the process's own. `docs/metrics.md` lists them all.
  */
 export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
   readonly #registry: Registry;

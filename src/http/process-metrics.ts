@@ -15,8 +15,9 @@ const LOOP_DELAY: Readonly<Record<keyof LoopDelayMs, string>> = {
 };
 
 /**
- * Those of prom-client's defaults that are served, with our own help texts. The ones that list every open handle or
- * descriptor are left out: with ten thousand listeners they take several milliseconds of the event loop in each scrape.
+ * prom-client's default metrics that are served, with help texts of this program. The ones that list every open handle
+ * or descriptor are left out: with ten thousand listeners they take several milliseconds of the event loop in each
+ * scrape.
  */
 const DEFAULTS = {
   process_cpu_user_seconds_total: 'Processor time in user space',
@@ -61,7 +62,7 @@ export function registerProcessMetrics(registry: Registry, takeLoopDelay: () => 
     if (metric) registry.registerMetric(Object.assign(metric, { help }));
   }
   // prom-client's own gauges of these names count the time between two looks as lateness. After a scrape without a
-  // measurement, ours keep their values.
+  // measurement, these keep their values.
   let delay: LoopDelayMs | undefined;
   for (const [index, statistic] of (Object.keys(LOOP_DELAY) as (keyof LoopDelayMs)[]).entries()) {
     new Gauge({

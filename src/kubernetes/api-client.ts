@@ -211,7 +211,7 @@ export class ApiClient implements Transport {
   }
 }
 
-/** For work that cannot be interrupted, such as an exec plugin: it goes on, but nothing waits for it. */
+/** For work that cannot be interrupted, such as an exec plugin: it continues, but nothing waits for it. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);

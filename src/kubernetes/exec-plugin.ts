@@ -34,8 +34,8 @@ interface ExecPluginOptions {
 
 /**
  * The exec plugin of a kubeconfig's user (kubernetes.io, "client-go credential plugins"). Not client-node's: it keeps
- * an answer without credentials for ever, waits for ever for a plugin that hangs, leaves the plugin's standard input
- * open, and does not set `KUBERNETES_EXEC_INFO`.
+ * an answer without credentials and never asks again, waits without end for a plugin that hangs, leaves the plugin's
+ * standard input open, and does not set `KUBERNETES_EXEC_INFO`.
  */
 export class ExecPlugin {
   readonly #command: Command;

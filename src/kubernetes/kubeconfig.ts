@@ -245,7 +245,7 @@ async function toAccess(
   if (given?.token !== undefined) headers['Authorization'] ??= `Bearer ${headerValue(given.token.trim())}`;
   if (readToken !== undefined) headers['Authorization'] = `Bearer ${await readToken()}`;
   if (config.getCurrentUser()?.authProvider && headers['Authorization'] === undefined) {
-    // The server would answer 403 to an anonymous request, for ever.
+    // The server would answer 403 to each anonymous request.
     throw new ApiError('credentials', 'the auth-provider of the kubeconfig gives no token');
   }
   const tls = { ca, cert, key, serverName, skipVerify: rejectUnauthorized === false };

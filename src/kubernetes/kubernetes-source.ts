@@ -17,7 +17,7 @@ interface KubernetesSourceOptions {
 }
 
 /**
- * Services and EndpointSlices from the API server, or Endpoints where it has no EndpointSlices. Retries for ever: while
+ * Services and EndpointSlices from the API server, or Endpoints where it has no EndpointSlices. Always retries: while
  * the server is away, the last state stands.
  */
 export class KubernetesSource implements ServiceSource {
@@ -38,7 +38,7 @@ export class KubernetesSource implements ServiceSource {
     this.#health = new ApiHealth({ server: api.host, lastContactAt: () => api.lastContactAt, clock, log });
   }
 
-  /** Does not reject when the server cannot be reached: it is retried for ever. */
+  /** Does not reject when the server cannot be reached: it is retried until that works. */
   async start(sink: SourceSink): Promise<void> {
     this.#sink = sink;
     this.#follow('Service');

@@ -153,7 +153,7 @@ export class ObjectStore<T> {
     }
   }
 
-  /** Whoever changes an object again and again cannot fill the log. */
+  /** An object that changes again and again cannot fill the log. */
   #write(level: 'warn' | 'error', key: string, message: string, fields: LogFields): void {
     const taken = this.#ration.take(key);
     if (taken === 'allowed') this.#log[level](message, fields);

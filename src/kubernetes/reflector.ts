@@ -25,7 +25,7 @@ export interface Resource<T> extends ObjectReader<T> {
 
 /** Receives changes and the state of the resource. Never throws. */
 interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
-  /** Only real differences; those of one list together. */
+  /** Only real differences; all of one list together. */
   changed(changes: readonly Change<T>[]): void;
   /** The server does not have the resource (yet); it is retried later. */
   absent?(): void;
@@ -58,8 +58,8 @@ const WATCH = { watch: '1', allowWatchBookmarks: 'true' } as const;
 const STREAMED_LIST = { ...WATCH, sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' } as const;
 
 /**
- * Keeps a sink in step with one kind of object on the server, for ever: list, watch, and again after every failure. The
- * idea is client-go's `tools/cache` Reflector; `reflector-plan.ts` decides what comes next.
+ * Keeps a sink in step with one kind of object on the server, until it is stopped: list, watch, and again after every
+ * failure. The idea is client-go's `tools/cache` Reflector; `reflector-plan.ts` decides what comes next.
  */
 export class Reflector<T> {
   readonly #options: ReflectorOptions<T>;

@@ -181,7 +181,7 @@ export class ManifestSource implements ServiceSource {
       if (isDue && !this.#stop.signal.aborted) await this.#inSlices(this.#deliver());
       this.#lastFault = undefined;
     } catch (error) {
-      // A defect of ours, because errors of the files are handled. Maybe the next pass gets on without it.
+      // A defect of this program, because errors of the files are handled. Maybe the next pass gets on without it.
       const err = stackOf(error);
       if (err !== this.#lastFault) this.#log.error('Looking for changes in the manifests failed', { err });
       this.#lastFault = err;
@@ -273,7 +273,7 @@ export class ManifestSource implements ServiceSource {
       this.#sink?.synced();
     }
     yield;
-    // Whoever waits for the change does not wait for these.
+    // A reader of the change does not wait for these.
     this.#reportConflicts(others, found);
     yield;
     this.#reportMismatches(mismatches(found, leftOut), found);

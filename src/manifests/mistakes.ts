@@ -5,7 +5,7 @@ import { Field, isObject, type Problem, show } from '../util/untrusted.ts';
 const KINDS = Object.keys(API_VERSIONS) as readonly Kind[];
 const GROUPS: ReadonlySet<string> = new Set(Object.values(API_VERSIONS).map(groupOf));
 
-/** A longer name is nobody's typing error, and comparing it takes long. */
+/** A longer name is no typing error, and comparing it takes long. */
 const MAX_NAME = 63;
 
 /** Every field of `spec` in a `v1` Service (`k8s.io/api/core/v1/types.go` ServiceSpec), those for others included. */
@@ -97,9 +97,9 @@ const NAMES: Readonly<Record<Kind, string>> = {
 const MAX_FIELDS = 8;
 
 /**
- * An object that is none of ours, but was meant to be one: of a kind that is nearly ours, or of our kind with the
- * `apiVersion` of another. Files may hold objects of all other kinds and groups.
- * `meant`: the object without the mistake.
+ * An object that the proxy does not use, but was meant to: of a kind that is nearly one of these, or of such a kind
+ * with the `apiVersion` of another. Files may hold objects of all other kinds and groups. `meant`: the object without
+ * the mistake.
  */
 export function mistakenKind(object: unknown): { readonly meant: unknown; readonly problem: Problem } | undefined {
   if (!isObject(object)) return undefined;

@@ -69,8 +69,8 @@ export interface DataPlane {
    */
   connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]>;
   /**
-   * Tells of every connection and flow that ends from now on, and every client that is refused; `undefined`: of none.
-   * A connection that began before is told whole. What a dying thread had is missing.
+   * Reports every connection and flow that ends from now on, and every client that is refused; `undefined` reports
+   * none. A connection that began before is reported in full. What a dying thread had is missing.
    */
   logConnections(sink: ConnectionLogSink | undefined): void;
   /** The endpoint that a new connection from this client would get. `undefined` without one. Changes nothing. */

@@ -67,7 +67,7 @@ export class Field {
     return new Field(value, this, name);
   }
 
-  /** Whether this object has the field at all, be it null. */
+  /** Whether this object has the field at all, even if it is null. */
   has(name: string): boolean {
     this.get(name);
     return this.isPresent && Object.hasOwn(this.value as object, name);

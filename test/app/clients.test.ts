@@ -77,7 +77,7 @@ describe('what the data plane knows of clients', () => {
     obstacles.set('IPv4', 'iptables does not see bridges cbr0 and cbr1; modprobe br_netfilter');
     look();
     assert.deepEqual(lines('warn'), [
-      "Endpoints see this node's address instead of those of IPv4 clients: iptables does not see bridge cbr0; " +
+      "Endpoints see this node's address instead of the client's, for IPv4 clients: iptables does not see bridge cbr0; " +
         'modprobe br_netfilter',
     ]);
     obstacles.delete('IPv4');

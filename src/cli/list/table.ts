@@ -72,7 +72,7 @@ export function serviceLines(service: ServiceView, options: TableOptions): strin
     // Statistics are aligned in both kinds of lines.
     const headColumn = layout === undefined ? columnOf(heads, NAME_COLUMN) : serverColumn;
     return [
-      // The counters are those of all listeners together, so they are shown once.
+      // The counters are sums over all listeners, so they are shown once.
       ...heads.map((head, line) =>
         serviceLine(
           service,
@@ -181,7 +181,7 @@ function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'tr
   const external = isExternal ? [...externalIPs, ...loadBalancerIPs] : [];
   const withPort = (address: string) => ({ address, port });
   const all = [...internal.map(withPort), ...nodePorts, ...external.map(withPort)].map(endpointName);
-  // Its real servers must not seem to be those of the line above.
+  // Its real servers must not seem to belong to the line above.
   return all.length > 0 ? all : ['-'];
 }
 

@@ -28,7 +28,7 @@ const HEADERS = {
 
 /**
  * The status page, the same as CSV and JSON, and the stream that keeps it live. It is read-only and shows what
- * `/metrics` on the same address shows, so it authenticates nobody either.
+ * `/metrics` on the same address shows, so it authenticates no client either.
  */
 export function statusRoutes(view: View, clock: Clock): readonly (readonly [path: string, Handler])[] {
   const render = oneAtATime(async (query: PageQuery) => {

@@ -78,7 +78,7 @@ function namespaceOf(object: Field): string {
   return namespace.isPresent && namespace.value !== '' ? dnsLabel(namespace) : DEFAULT_NAMESPACE;
 }
 
-/** Throws {@link Skip} when the labels give this object to another proxy or to nobody. */
+/** Throws {@link Skip} when the labels give this object to another proxy, or to none. */
 export function skipByLabel(object: Field): void {
   const labels = object.get('metadata').get('labels');
   const label = OTHERS_LABELS.find((name) => labels.has(name));

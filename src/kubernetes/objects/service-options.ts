@@ -14,7 +14,7 @@ const UDP_REPLAY_STEP_MS = 10;
 /** A pod seldom warms up in less, and a mistyped day would be no start. */
 const SLOW_START = { minMs: 1000, maxMs: 3_600_000 };
 
-/** The first that a Service has counts. Values are names of IPVS, but for those of Cilium. */
+/** The first that a Service has counts. Values are names of IPVS, except for Cilium's annotation. */
 const SCHEDULER_ANNOTATIONS = [
   `${PREFIX}scheduler`,
   'kube-router.io/service.scheduler',

@@ -8,7 +8,7 @@ import { messageOf } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
 import { entryLine, missingLine } from './line.ts';
 
-/** Client addresses are personal data: nobody but the owner writes, nobody but the group reads. */
+/** Client addresses are personal data: only the owner writes, and only the group reads. */
 const MODE = 0o640;
 
 /** Some 30,000 lines. Beyond it the disk is too slow, and entries are dropped. */
@@ -101,7 +101,7 @@ export class ConnectionLogFile implements ConnectionLogSink {
     this.#write();
   }
 
-  /** Goes on in a new file of the same path, because somebody has renamed the old one. No entry is lost. */
+  /** Continues in a new file of the same path, because the old one was renamed. No entry is lost. */
   reopen(): void {
     this.#mustReopen = true;
     this.#stopWaiting();

@@ -50,7 +50,7 @@ export class Tail implements ConnectionLogSink {
     this.#wake();
   }
 
-  /** Nobody knows whose they were. */
+  /** Whose they were is unknown. */
   lost(count: number): void {
     this.#missing += count;
     this.#wake();

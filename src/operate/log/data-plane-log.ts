@@ -8,9 +8,9 @@ import type { DialErrors } from './dial-errors.ts';
 
 const WINDOW_MS = 10_000;
 
-const TURNED_AWAY = {
-  'no-endpoints': 'Turned a client away: no endpoint is ready; check the pods behind the Service and its port names',
-  exhausted: 'Turned a client away: no endpoint answered; check that the pods listen and that this node reaches them',
+const REFUSED = {
+  'no-endpoints': 'Refused a client: no endpoint is ready; check the pods behind the Service and its port names',
+  exhausted: 'Refused a client: no endpoint answered; check that the pods listen and that this node reaches them',
 } as const;
 
 const DIAL_FAILED: Readonly<Record<DialFailure, string>> = {
@@ -25,7 +25,7 @@ const LIMITED = {
   'flows-per-namespace': 'Dropped a new UDP flow: its namespace holds its share of all; see --udp-max-flows',
   'flows-total': 'Dropped a new UDP flow: the node is at its bound; see --udp-max-flows',
   descriptors:
-    'New clients are kept out: their namespace holds its share of the file descriptors; end idle connections, or ' +
+    'New clients must wait: their namespace holds its share of the file descriptors; end idle connections, or ' +
     'raise the limit on open files',
 } as const;
 
@@ -61,7 +61,7 @@ interface Group {
 }
 
 /**
- * Tells of problems on the data path, with the cause and advice, and of their end. For each reason, it logs the first
+ * Reports problems on the data path, with the cause and advice, and their end. For each reason, it logs the first
  * event of a Service port and of the address of an endpoint at once. Others of the same Service port, or of the same
  * address, are counted in at most one line in ten seconds: a dead pod is one line, however many Services it is behind,
  * and so is a Service with a thousand dead pods. A bound is one line for each namespace, as one may have a flood at all
@@ -83,7 +83,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
-    this.#tell('warn', TURNED_AWAY[reason], { svc: name, client });
+    this.#tell('warn', REFUSED[reason], { svc: name, client });
   }
 
   dialFailed(failure: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
@@ -110,7 +110,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
-    this.#tell('warn', 'A listener failed and goes on; when it repeats, check the limit on open files', {
+    this.#tell('warn', 'A listener met an error and continues; if this repeats, check the limit on open files', {
       svc: name,
       err,
     });

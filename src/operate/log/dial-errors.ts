@@ -15,7 +15,7 @@ export interface DialError {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly err: string;
-  /** The endpoint has answered nobody since. */
+  /** The endpoint has answered no dial since. */
   readonly isLatest: boolean;
 }
 

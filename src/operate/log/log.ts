@@ -159,7 +159,7 @@ const JSON_LINES = printf((info) => {
     v: verbosityOf(level),
     msg: message,
   };
-  // A field never replaces a key of ours.
+  // A field never replaces one of these keys.
   for (const [key, value] of Object.entries(fields)) record[Object.hasOwn(record, key) ? `${key}_` : key] = value;
   return printable(JSON.stringify(record));
 });

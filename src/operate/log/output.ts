@@ -13,7 +13,7 @@ export interface LogOutput {
 
 /**
  * Writes to a descriptor directly, not through `process.stderr`. That stream ends for good after one error, so a disk
- * that was full for a moment would silence the log for ever. A line that is written at once is not lost on exit.
+ * that was full for a moment would silence the log for good. A line that is written at once is not lost on exit.
  */
 export function descriptorOutput(fd: number): LogOutput {
   // Creating the stream makes a pipe or socket non-blocking, for which Node has no other means. A reader that has

@@ -47,7 +47,7 @@ export interface Trouble {
 export const TROUBLES: readonly Trouble[] = [
   {
     counters: ['exhausted', 'noEndpoints'],
-    reason: 'clients were turned away during the last minute because no endpoint answered',
+    reason: 'clients were refused during the last minute because no endpoint answered',
   },
   {
     counters: ['pauses'],

@@ -214,7 +214,7 @@ describe(`connections whose endpoints see the client, on iptables-${FLAVOUR}`, {
     const warnings = () =>
       environment.proxy.lines({ level: 'warn' }).flatMap(({ msg }) => (/^Endpoints see/.test(msg) ? [msg] : []));
     const obstacle = (bridge: string) =>
-      `Endpoints see this node's address instead of those of IPv4 clients: iptables does not see what passes ${bridge}; ` +
+      `Endpoints see this node's address instead of the client's, for IPv4 clients: iptables does not see what passes ${bridge}; ` +
       'sysctl net.bridge.bridge-nf-call-iptables=1';
     const over = () => environment.proxy.lines({ msg: 'Endpoints see the addresses of IPv4 clients again' }).length;
 

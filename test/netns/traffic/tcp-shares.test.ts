@@ -53,7 +53,7 @@ describe('idle connections of one tenant', () => {
     // That takes a process for iptables and a listener.
     const late = await environment.serve({ name: 'late', ports: NAMING });
     await environment.until(client, late.host, 80, ['pod-1', 'pod-2', 'pod-3']);
-    const told = environment.proxy.log.filter(({ msg }) => msg.startsWith('New clients are kept out'));
+    const told = environment.proxy.log.filter(({ msg }) => msg.startsWith('New clients must wait'));
     assert.deepEqual([...new Set(told.map(({ svc }) => svc))], ['hog/hog']);
 
     const ended = 800;

@@ -130,8 +130,8 @@ const REASONS: readonly (readonly [counter: Counter, reason: RegExp])[] = [
   ['failedTimeout', /^connections to an endpoint failed/],
   ['failedUnreachable', /^connections to an endpoint failed/],
   ['failedOther', /^connections to an endpoint failed/],
-  ['noEndpoints', /^clients were turned away/],
-  ['exhausted', /^clients were turned away/],
+  ['noEndpoints', /^clients were refused/],
+  ['exhausted', /^clients were refused/],
   ['limited', /^UDP datagrams were dropped/],
   ['pauses', /^new clients had to wait .* descriptors/],
 ];
@@ -157,7 +157,7 @@ test('the worst trouble of the last minute is shown', async () => {
   for (let failed = 4; failed < 15; failed++) {
     listeners.set(WEB, { failedRefused: failed, exhausted: 1 });
     await sample();
-    assert.match(sampler.troubleOf(WEB)?.reason ?? '', /^clients were turned away/);
+    assert.match(sampler.troubleOf(WEB)?.reason ?? '', /^clients were refused/);
   }
   await sample();
   assert.match(sampler.troubleOf(WEB)?.reason ?? '', /^connections to an endpoint failed/);

@@ -30,6 +30,7 @@ const SO_PEERCRED = 17;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 const SO_MARK = 36;
+export const SO_BINDTOIFINDEX = 62;
 /** Of both families, at their own level (uapi/linux/netfilter_ipv4.h, netfilter_ipv6/ip6_tables.h). */
 const SO_ORIGINAL_DST = 80;
 export const IPPROTO_IP = 0;

@@ -30,7 +30,7 @@ import { isObject } from '../util/untrusted.ts';
 export const CHANNEL_VARIABLE = 'KUBE_USERSPACE_PROXY_HANDOVER_FD';
 
 /** The version of messages and parcels. Processes of different versions refuse to hand over. */
-export const FORMAT = 4;
+export const FORMAT = 5;
 
 /** The fields of each kind of message. `hello` only ever gets more fields, so that any two versions understand it. */
 interface Fields {

@@ -35,7 +35,6 @@ const PORT: Full<Omit<PortState, 'counters' | 'endpointCounters'>> = {
   address: '0.0.0.0',
   localPort: 40_000,
   fd: 9,
-  moreFds: [7, 8],
   backends: {
     endpoints: [
       { ...ONE, weight: 2 },
@@ -74,7 +73,13 @@ const ESTABLISHED: Full<EstablishedRecord> = {
   ],
 };
 const DIALLING: Full<DiallingRecord> = { kind: 'dialling', port: 0, fd: 11, client: CLIENT, ...ACCOUNT };
-const UDP_FLOW: Full<FlowRecord> = { ...FLOW, ...ACCOUNT, keptUntil: 10, unanswered: [new Uint8Array([4, 5])] };
+const UDP_FLOW: Full<FlowRecord> = {
+  ...FLOW,
+  ...ACCOUNT,
+  ownFd: 22,
+  keptUntil: 10,
+  unanswered: [new Uint8Array([4, 5])],
+};
 const { name, control } = FLOW;
 const WAITING: Full<WaitingRecord> = {
   kind: 'waiting',

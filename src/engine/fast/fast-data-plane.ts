@@ -26,7 +26,7 @@ import type { Log } from '../../util/log.ts';
 import { createShares, ShareMemory, type Shares } from '../core/shares.ts';
 import { listenError } from '../errors.ts';
 import { FastHandOver } from './hand-over.ts';
-import { type ListenSocket, openListenSocket, openMoreSockets, prepareListener } from './listen-socket.ts';
+import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
 import { CounterMemory, endpointSums, PortCounters, sumOf } from './port-counters.ts';
 import {
@@ -61,8 +61,6 @@ const NONE: readonly never[] = [];
 interface Share {
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
-  /** Its sockets of a UDP port. */
-  readonly fds: readonly number[];
 }
 
 interface OpenPort {
@@ -76,15 +74,13 @@ interface OpenPort {
   readonly taken: SharedArrayBuffer;
   /** Empty until the home is busy. */
   shares: readonly Share[];
-  /** Further sockets of a UDP port, from when it was shared: the kernel spreads its clients over all of them. */
-  moreFds: readonly number[];
   backends: Backends;
   /** Settles when the worker has it, or with the reason why it cannot. `undefined` once it is open. */
   opening: Promise<string | undefined> | undefined;
   isOpen: boolean;
 }
 
-function openCommand({ id, spec, socket, counters, taken, shares, moreFds }: OpenPort, backends: CountedBackends) {
+function openCommand({ id, spec, socket, counters, taken }: OpenPort, backends: CountedBackends) {
   const { protocol } = spec;
   return {
     kind: 'open',
@@ -92,17 +88,17 @@ function openCommand({ id, spec, socket, counters, taken, shares, moreFds }: Ope
     name: spec.name,
     protocol,
     fd: socket.fd,
-    moreFds: shares.length === 0 ? moreFds : [],
     backends,
     counters: counters.shared,
     taken,
   } as const;
 }
 
-function shareCommand({ id, spec, worker, taken }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
+function shareCommand({ id, spec, socket, worker, taken }: OpenPort, share: Share, backends: CountedBackends) {
   const { name, protocol } = spec;
-  const home = worker.index;
-  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, taken, home, fds } as const;
+  const counters = share.counters.shared;
+  const [home, fd] = [worker.index, socket.fd];
+  return { kind: 'share', port: id, name, protocol, backends, counters, taken, home, fd } as const;
 }
 
 function carriersCommand({ id, shares }: OpenPort) {
@@ -341,7 +337,7 @@ class FastDataPlane implements DataPlane {
   #closeAll(): void {
     this.#isShutDown = true;
     for (const fd of this.#wakeFds) close(fd);
-    for (const { socket, moreFds } of this.#ports.values()) this.#closeSockets([socket.fd, ...moreFds]);
+    for (const { socket } of this.#ports.values()) close(socket.fd);
     this.#ports.clear();
   }
 
@@ -356,7 +352,6 @@ class FastDataPlane implements DataPlane {
       counters: new PortCounters(this.#counterMemory),
       taken: this.#shareMemory.join(partsOf(spec.name).namespace),
       shares: NONE,
-      moreFds: NONE,
       opening: undefined,
       isOpen: false,
     };
@@ -369,31 +364,25 @@ class FastDataPlane implements DataPlane {
 
   async #adoptPort(state: PortState): Promise<OpenPort> {
     const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, picker } = state;
-    const { moreFds = [] } = state;
     const spec = { id, name, family, protocol, address, port: localPort };
     if (this.#ports.has(id)) throw new Error('two ports have one id');
-    for (const each of [fd, ...moreFds]) prepareListener(each, spec, this.#congestionControl ?? unlessDefault(fd));
+    prepareListener(fd, spec, this.#congestionControl ?? unlessDefault(fd));
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
-    port.moreFds = moreFds;
-    this.#descriptors.take(moreFds.length);
-    if (moreFds.length > 0) port.shares = this.#sharesOf(port);
     const err = await port.worker.change({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
-    await this.#startShares(port);
     port.isOpen = true;
     return port;
   }
 
   *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
     for (const port of this.#ports.values()) {
-      const { id, spec, socket, moreFds, backends } = port;
+      const { id, spec, socket, backends } = port;
       const counted = countersOf(port);
       const endpointCounters = endpointSums(counted).map((each) => [each.endpoint.name, each.counters] as const);
       const state = {
         ...spec,
         ...socket,
-        ...(moreFds.length > 0 && { moreFds }),
         backends,
         counters: sumOf(counted),
         endpointCounters: new Map(endpointCounters),
@@ -407,12 +396,8 @@ class FastDataPlane implements DataPlane {
     port.worker.ports--;
     this.#names.delete(port.id);
     this.#shareMemory.leave(partsOf(port.spec.name).namespace);
-    this.#closeSockets([port.socket.fd, ...port.moreFds]);
-  }
-
-  #closeSockets(fds: readonly number[]): void {
-    for (const fd of fds) close(fd);
-    this.#descriptors.give(fds.length);
+    close(port.socket.fd);
+    this.#descriptors.give(1);
   }
 
   /** By its number of ports: traffic is not known in advance, and moving a port would end its connections. */
@@ -431,48 +416,19 @@ class FastDataPlane implements DataPlane {
 
   /** Lets the other workers carry connections of this port. */
   async #share(port: OpenPort): Promise<void> {
-    if (port.spec.protocol === 'UDP') {
-      try {
-        port.moreFds = openMoreSockets(port.socket, port.spec, this.#workers.length - 1);
-        this.#descriptors.take(port.moreFds.length);
-      } catch (err) {
-        // Its home goes on alone.
-        this.#observer.listenerFailed({ name: port.spec.name, err: (err as Error).message });
-        return;
-      }
-    }
-    port.shares = this.#sharesOf(port);
-    await this.#startShares(port);
-  }
-
-  #sharesOf({ worker: home, moreFds }: OpenPort): readonly Share[] {
-    const others = this.#others(home);
-    return others.map((worker, index) => ({
+    port.shares = this.#others(port.worker).map((worker) => ({
       worker,
       counters: new PortCounters(this.#counterMemory),
-      // A predecessor may have had more workers.
-      fds: moreFds.filter((_, number) => number % others.length === index),
     }));
-  }
-
-  async #startShares(port: OpenPort): Promise<void> {
-    if (port.shares.length === 0) return;
     await Promise.all(
       port.shares.map(async (share) => {
         const err = await share.worker.change(shareCommand(port, share, share.counters.follow(port.backends)));
         if (err === undefined) return;
         this.#observer.listenerFailed({ name: port.spec.name, err });
-        this.#giveUp(port, share);
+        port.shares = port.shares.filter((each) => each !== share);
       }),
     );
     if (this.#ports.get(port.spec.id) === port) port.worker.send(carriersCommand(port));
-  }
-
-  /** Its sockets would keep clients that nobody serves. The kernel gives them to the others now. */
-  #giveUp(port: OpenPort, share: Share): void {
-    this.#closeSockets(share.fds);
-    port.moreFds = port.moreFds.filter((fd) => !share.fds.includes(fd));
-    port.shares = port.shares.filter((each) => each !== share);
   }
 
   #reopen(worker: WorkerThread): void {

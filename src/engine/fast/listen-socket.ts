@@ -1,12 +1,15 @@
 import type { ListenSpec } from '../../model/data-plane.ts';
 import { congestionOption } from '../../sys/congestion-control.ts';
+import { putLocalAddress, type ReplyPath } from '../../sys/datagram-inbox.ts';
 import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
+  ADDRESS_FAMILY,
   AF_INET,
   AF_INET6,
   allowFragments,
   bindTo,
+  connect,
   getsockname,
   IP_PKTINFO,
   IPPROTO_IP,
@@ -14,6 +17,7 @@ import {
   IPV6_RECVPKTINFO,
   IPV6_V6ONLY,
   listen,
+  SO_BINDTOIFINDEX,
   SO_RCVBUF,
   SO_RCVBUFFORCE,
   SO_REUSEADDR,
@@ -67,30 +71,46 @@ export function openListenSocket(spec: ListenSpec, congestionControl?: string): 
   }
 }
 
+const [localName, clientName] = [new Memory(SOCKET_ADDRESS_BYTES), new Memory(SOCKET_ADDRESS_BYTES)];
+const [localNameWords, clientNameWords] = [localName.words(), clientName.words()];
+
+/** Lets sockets of this user, which have it, too, be bound to the same address and port. */
+const SHARED: SocketOption = { level: SOL_SOCKET, name: SO_REUSEPORT, value: 1 };
+
+/** No interface has this number. */
+const NOWHERE: SocketOption = { level: SOL_SOCKET, name: SO_BINDTOIFINDEX, value: 0x7fff_ffff };
+
 /**
- * Opens further sockets at the address and port of a UDP socket. From then on the kernel spreads the clients over all
- * of them by a hash of their addresses and ports. Throws an Error and leaves nothing behind.
+ * A socket that the datagrams of one client of a UDP listener arrive at from now on (docs/adr/0037). Between `bind` and
+ * `connect` it receives those of other clients, too. Throws a SysError and leaves nothing behind.
  */
-export function openMoreSockets(first: ListenSocket, spec: ListenSpec, count: number): readonly number[] {
-  const fds: number[] = [];
-  // Not before the first one was bound: the kernel could have given it a port that another Service has.
-  const shared = { level: SOL_SOCKET, name: SO_REUSEPORT, value: 1 };
+export function openFlowSocket(listener: number, path: ReplyPath): number {
+  const family = path.name.length === clientNameWords.length ? 'IPv6' : 'IPv4';
+  must('getsockname', getsockname(listener, localName));
+  putLocalAddress(path, localNameWords);
+  clientNameWords.set(path.name);
+  // Not before the listener was bound: the kernel could have given it a port that another Service has.
+  must('setsockopt', setOption(listener, SHARED));
+  const fd = must('socket', socket(ADDRESS_FAMILY[family], SOCK_DGRAM));
   try {
-    must('setsockopt', setOption(first.fd, shared));
-    for (let i = 0; i < count; i++) {
-      const fd = must('socket', socket(familyOfText(spec.address), SOCK_DGRAM));
-      fds.push(fd);
-      must('setsockopt', setOption(fd, shared));
-      if (spec.family === 'IPv6') must('setsockopt', setOption(fd, V6_ONLY));
-      prepareListener(fd, spec);
-      must('bind', bindTo(fd, encodeSocketAddress(spec.address, first.localPort)));
-    }
-    return fds;
+    must('setsockopt', setOption(fd, SHARED));
+    if (family === 'IPv6') must('setsockopt', setOption(fd, V6_ONLY));
+    prepareListener(fd, { protocol: 'UDP', family });
+    must('bind', bindTo(fd, localName));
+    must('connect', connect(fd, clientName));
+    return fd;
   } catch (err) {
-    for (const fd of fds) close(fd);
-    setOption(first.fd, { ...shared, value: 0 });
-    throw toListenError(spec, err);
+    close(fd);
+    throw err;
   }
+}
+
+/**
+ * What its client sends from now on arrives at the listener again. What it has received can still be read. Before Linux
+ * 5.1 it goes on receiving until it is closed.
+ */
+export function stopReceiving(fd: number): void {
+  setOption(fd, NOWHERE);
 }
 
 /** Also for a socket that a predecessor opened, which may not have set every option. Throws a SysError. */

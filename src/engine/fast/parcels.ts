@@ -25,8 +25,6 @@ const ITEMS_PER_PARCEL = 256;
 /** A listener with all that belongs to it, but for its connections and flows. */
 export interface PortState extends AdoptedPort {
   readonly fd: number;
-  /** Further sockets of a UDP port. */
-  readonly moreFds?: readonly number[] | undefined;
   readonly backends: Backends;
   /** Counters that are 0 may be left out: most are. */
   readonly counters: Partial<Counters>;
@@ -99,14 +97,13 @@ function withDescriptors({ ports, records }: Unpacked, replaced: (fd: number) =>
     ...(piped && { piped: { ...piped, readEnd: replaced(piped.readEnd), writeEnd: replaced(piped.writeEnd) } }),
   });
   return {
-    ports: ports.map(({ moreFds, ...port }) => ({
-      ...port,
-      fd: replaced(port.fd),
-      ...(moreFds && { moreFds: moreFds.map(replaced) }),
-    })),
+    ports: ports.map((port) => ({ ...port, fd: replaced(port.fd) })),
     records: records.map((record) => {
       if (record.kind === 'established') return { ...record, sides: [side(record.sides[0]), side(record.sides[1])] };
-      return record.kind === 'waiting' ? record : { ...record, fd: replaced(record.fd) };
+      if (record.kind === 'waiting') return record;
+      const fd = replaced(record.fd);
+      if (record.kind === 'dialling' || record.ownFd === undefined) return { ...record, fd };
+      return { ...record, fd, ownFd: replaced(record.ownFd) };
     }),
   };
 }

@@ -6,11 +6,12 @@ import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import { Session } from '../core/session.ts';
 import { add, COUNTER, type Target } from '../core/target.ts';
+import type { Flow } from '../core/udp-flows.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type Port } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
-import { type Asked, UdpReplay } from './udp-replay.ts';
+import type { FlowClient, Replay, UdpFlows } from './udp-flows.ts';
 
 /** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */
 const MAX_WAITING = 64;
@@ -39,27 +40,17 @@ export function udpSocket(address: string): Socket {
   });
 }
 
-export function hasRoomToSend(socket: Socket): boolean {
+function hasRoomToSend(socket: Socket): boolean {
   return socket.getSendQueueSize() < MAX_QUEUED_BYTES;
 }
 
-/** The listening socket at one address, and the flows that arrived there. */
-export interface LocalSocket {
-  readonly socket: Socket;
-  readonly flows: Map<string, UdpFlow>;
-  /** They pass on late answers. The next datagram of their client begins another flow. */
-  readonly retired: Set<UdpFlow>;
-}
-
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends Session<Port> {
+export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
   readonly target: Target;
+  readonly from: FlowClient;
   hasRetired: boolean;
-  readonly #client: Endpoint;
-  readonly #asked: Asked | undefined;
-  readonly #reply: (datagram: Buffer) => void;
-  readonly #onRetire: () => void;
-  readonly #onEnd: () => void;
+  replay: Replay | undefined;
+  readonly #flows: UdpFlows;
   readonly #kept: KeptClient | undefined;
   /** Of the socket, if so. */
   #keptFd = -1;
@@ -69,45 +60,37 @@ export class UdpFlow extends Session<Port> {
   /** Datagrams in order, until the socket is connected. */
   #waiting: Uint8Array[] | undefined = [];
   #hasReplied = false;
-  /** While nobody has answered. */
-  #replay: UdpReplay | undefined;
   #receivedBytes = 0;
   #sentBytes = 0;
   readonly #silence: SilenceTimer;
 
-  /** `onRetire` is called at most once, `onEnd` once. */
   constructor(setup: {
-    readonly port: Port;
-    readonly client: Endpoint;
+    readonly flows: UdpFlows;
+    readonly from: FlowClient;
     readonly target: Target;
     /** If the endpoint sees its address. */
     readonly kept?: KeptClient | undefined;
-    readonly asked?: Asked;
     /** Which has begun it. */
-    readonly replay?: UdpReplay;
-    readonly reply: (datagram: Buffer) => void;
+    readonly replay?: Replay;
     /** Of endpoints that were asked before. */
     readonly tries?: TryLog | undefined;
-    readonly onRetire: () => void;
-    readonly onEnd: () => void;
   }) {
-    const { port, client, target, asked, replay, reply, tries, onRetire, onEnd } = setup;
+    const { flows, from, target, replay, tries } = setup;
+    const { port } = flows;
     super(port);
     this.target = target;
+    this.from = from;
     this.hasRetired = replay?.hasRetired ?? false;
-    this.#replay = replay;
-    this.#asked = asked;
-    this.#client = client;
-    this.#reply = reply;
-    this.#onRetire = onRetire;
-    this.#onEnd = onEnd;
+    this.replay = replay;
+    this.#flows = flows;
     const { clock } = port.setup;
     this.#kept = setup.kept;
     this.follows(tries);
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
     const received = () => port.counters[COUNTER.receivedBytes] as number;
-    this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut('proxy-idle'), received);
+    this.#silence = new SilenceTimer(clock, this.#silenceMs, () => this.cut('proxy-idle'), received);
     this.#socket = udpSocket(this.endpoint.address);
+    flows.add(this);
     this.begun();
     target.taken();
     port.joined(target);
@@ -157,11 +140,11 @@ export class UdpFlow extends Session<Port> {
     this.#moved();
     this.#receivedBytes += datagram.length;
     this.port.count('receivedBytes', undefined, datagram.length);
-    this.#keep(datagram);
+    const replay = this.#flows.replayOfNext(this);
+    if (replay?.hasRoomFor(datagram.length)) replay.keep(datagram);
     this.#give(datagram, this.port.thread.nowMs);
   }
 
-  /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
     this.#give(datagram, undefined);
   }
@@ -177,7 +160,7 @@ export class UdpFlow extends Session<Port> {
   describe(): OpenConnection | undefined {
     if (this.isOver) return undefined;
     return {
-      client: this.#client,
+      client: this.from.endpoint,
       endpoint: this.endpoint,
       state: 'flow',
       expiresMs: wholeMsLeft(this.#silence.leftMs),
@@ -186,31 +169,21 @@ export class UdpFlow extends Session<Port> {
 
   cut(ending: Ending): void {
     if (this.isOver) return;
-    this.#replay?.ended(this);
+    this.replay?.ended(this);
     this.#silence.cancel();
     this.finish(ending);
     if (this.#keptFd >= 0) this.port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
     this.#socket.close();
-    this.#onEnd();
+    this.#flows.delete(this);
   }
 
-  /** It only passes on late answers from now on. */
-  retire(): void {
-    if (this.hasRetired) return;
-    this.hasRetired = true;
-    this.#onRetire();
-  }
-
-  /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
-  leave(): void {
-    const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
-    if (replay !== undefined) this.#replay = undefined;
-    this.cut('proxy-drain');
-    replay?.endedInVain(this);
+  asksAgain(): void {
+    this.#hasReplied = false;
+    this.#silence.restart(this.#silenceMs);
   }
 
   protected client(): Endpoint {
-    return this.#client;
+    return this.from.endpoint;
   }
 
   protected bytes() {
@@ -230,14 +203,8 @@ export class UdpFlow extends Session<Port> {
     for (const datagram of waiting) this.#transmit(datagram);
   }
 
-  get #firstReplyMs(): number {
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.port.setup.options;
-    return Math.min(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs), this.#longestMs);
-  }
-
-  /** After a reply. */
-  get #idleMs(): number {
-    return Math.min(this.port.setup.options.udpIdleTimeoutMs, this.#longestMs);
+  get #silenceMs(): number {
+    return this.#flows.silenceMs(this.#hasReplied, this.#longestMs);
   }
 
   get #longestMs(): number {
@@ -250,17 +217,6 @@ export class UdpFlow extends Session<Port> {
     if (this.#kept !== undefined) this.#keptUntilMs = this.port.setup.clock.now() + this.#longestMs;
   }
 
-  #keep(datagram: Buffer): void {
-    // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would hold much memory.
-    if (this.#replay === undefined && this.#asked !== undefined && this.port.udpReplayMs !== undefined) {
-      this.#replay = new UdpReplay(this.#asked);
-      this.#replay.follow(this);
-      this.#silence.restart(this.#firstReplyMs);
-      this.#hasReplied = false;
-    }
-    this.#replay?.keep(datagram);
-  }
-
   #transmit(datagram: Uint8Array, sentMs?: number): void {
     if (this.isOver) return;
     if (!hasRoomToSend(this.#socket)) {
@@ -269,7 +225,7 @@ export class UdpFlow extends Session<Port> {
     }
     this.#socket.send(datagram, (err) => {
       if (err !== null) this.#fail(err);
-      else if (sentMs !== undefined) this.#replay?.wasSent(sentMs);
+      else if (sentMs !== undefined) this.replay?.wasSent(sentMs);
     });
   }
 
@@ -280,13 +236,16 @@ export class UdpFlow extends Session<Port> {
     if (this.#hasReplied) this.#silence.moved();
     else this.#firstReply();
     this.#moved();
-    this.#hasReplied = true;
-    if (this.#replay?.answered(1)) this.#replay = undefined;
-    this.#reply(datagram);
+    if (this.replay?.answered(1)) this.replay = undefined;
+    const { local, endpoint } = this.from;
+    // A reply that cannot be sent is dropped. Its error does not concern other flows.
+    if (hasRoomToSend(local)) local.send(datagram, endpoint.port, endpoint.address, () => {});
+    else this.port.count('limited');
   }
 
   #firstReply(): void {
-    this.#silence.restart(this.#idleMs);
+    this.#hasReplied = true;
+    this.#silence.restart(this.#silenceMs);
     this.port.answered(this.target);
   }
 
@@ -294,20 +253,11 @@ export class UdpFlow extends Session<Port> {
     if (this.isOver) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
-    const replay = this.#replay;
-    this.#replay = undefined;
-    this.tries.fail(this.target.name, dialFailureOf(errnoOf(err)));
+    const { replay } = this;
+    const reason = dialFailureOf(errnoOf(err));
+    this.replay = undefined;
+    this.tries.fail(this.target.name, reason);
     this.cut('backend-error');
-    const reason = this.port.dialFailed(this.target, err);
-    if (reason === 'other') {
-      // The failure was this node's.
-      replay?.ended(this);
-      return;
-    }
-    // The client's next datagram must not be pinned to it.
-    this.port.picker.forget(this.#client.address, this.target);
-    if (replay?.endedInVain(this) !== true && !this.hasRetired && this.#asked !== undefined) {
-      this.#asked.asking.refuse(this.#asked);
-    }
+    this.#flows.failed(this, replay, reason, err.message);
   }
 }

@@ -80,6 +80,6 @@ export function port(name: string, protocol: 'TCP' | 'UDP', fd: number): PortSta
 }
 
 export const STATE: Unpacked = {
-  ports: [port('tcp:web', 'TCP', 9), { ...port('udp', 'UDP', 10), moreFds: [7, 8], picker: undefined }],
-  records: [...CONNECTIONS, FLOW, { ...FLOW, fd: 22, hasRetired: true }, WAITING],
+  ports: [port('tcp:web', 'TCP', 9), { ...port('udp', 'UDP', 10), picker: undefined }],
+  records: [...CONNECTIONS, FLOW, { ...FLOW, fd: 22, hasRetired: true }, { ...FLOW, fd: 23, ownFd: 24 }, WAITING],
 };

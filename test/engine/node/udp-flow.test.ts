@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
 import { test } from 'node:test';
 import { COUNTER } from '../../../src/engine/core/target.ts';
 import { Port, Shared } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
+import { UdpFlows } from '../../../src/engine/node/udp-flows.ts';
 import type { Timer } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { backends, OPTIONS } from '../../compliance/data-plane/harness.ts';
@@ -57,9 +59,12 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   };
   const setup = { options: OPTIONS, observer, clock, random: Math.random };
   const port = new Port(SPEC, backends([backend.endpoint]), setup, new Shared(setup));
-  const client = { address: backend.endpoint.address, port: 9 };
-  const target = port.picker.pick(client.address, 0).next() ?? assert.fail();
-  const flow = new UdpFlow({ port, client, target, reply: () => {}, onRetire: () => {}, onEnd: () => {} });
+  const { address } = backend.endpoint;
+  const local = createSocket('udp4');
+  t.after(() => local.close());
+  const from = { address, endpoint: { address, port: 9 }, localKey: 1, clientKey: 2, local };
+  const target = port.picker.pick(address, 0).next() ?? assert.fail();
+  const flow = new UdpFlow({ flows: new UdpFlows(port), from, target });
   flow.start();
   const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);
   for (const text of sent) flow.send(Buffer.from(text));

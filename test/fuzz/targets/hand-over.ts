@@ -131,7 +131,7 @@ async function adopt(parcel: Parcel): Promise<void> {
     return;
   }
   const own = ports.slice(STATE.ports.length);
-  const given = [...own.flatMap(({ fd, moreFds = [] }) => [fd, ...moreFds]), ...records.flatMap(descriptorsOf)];
+  const given = [...own.map(({ fd }) => fd), ...records.flatMap(descriptorsOf)];
   assert.deepEqual(given.toSorted(), parcel.fds.toSorted(), 'each descriptor is given to one');
   for (const record of records) {
     if (record.kind !== 'flow' && record.kind !== 'waiting') continue;
@@ -148,6 +148,7 @@ async function adopt(parcel: Parcel): Promise<void> {
 
 function descriptorsOf(record: LiveRecord): readonly number[] {
   if (record.kind === 'waiting') return [];
+  if (record.kind === 'flow' && record.ownFd !== undefined) return [record.fd, record.ownFd];
   if (record.kind !== 'established') return [record.fd];
   return record.sides.flatMap(({ fd, piped }) => [fd, ...(piped ? [piped.readEnd, piped.writeEnd] : [])]);
 }

@@ -10,8 +10,9 @@ import type { Clock } from '../../../util/clock.ts';
 import { stackOf } from '../../../util/text.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
 import { shareTable } from '../../core/shares.ts';
+import { Carrier } from './carrier.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
-import type { Errand, FlowSharer } from './link.ts';
+import type { Errand } from './link.ts';
 import type { Listener } from './listener.ts';
 import type { Carrying } from './peers.ts';
 import { Port } from './port.ts';
@@ -38,8 +39,8 @@ import type { Target } from './target.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpCarrier } from './udp-carrier.ts';
+import { FlowClient } from './udp-flows.ts';
 import { UdpListener } from './udp-listener.ts';
-import { UdpReceiver } from './udp-receiver.ts';
 import { WorkerContext, type WorkerEffects } from './worker-context.ts';
 
 /**
@@ -91,7 +92,7 @@ export class Engine implements Handler {
   readonly #effects: WorkerEffects;
   readonly #listeners = new Map<PortId, Listener>();
   /** Service ports of which other workers are the home. */
-  readonly #shares = new Map<PortId, Port>();
+  readonly #shares = new Map<PortId, Carrier>();
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #lists: Question<'list'>[] = [];
@@ -201,9 +202,8 @@ export class Engine implements Handler {
         // What the home has passed on before comes first.
         this.#context.peers.receive();
         this.#context.peers.handle();
+        this.#shares.get(command.port)?.close();
         this.#shares.delete(command.port);
-        this.#listeners.get(command.port)?.close(() => {});
-        this.#listeners.delete(command.port);
         this.#answer(command, {});
         break;
       case 'link':
@@ -270,16 +270,15 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #open({ port: id, name, backends, counters, taken, protocol, fd, moreFds, picker }: Question<'open'>): void {
+  #open({ port: id, name, backends, counters, taken, protocol, fd, picker }: Question<'open'>): void {
     const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, taken });
-    this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd, moreFds));
+    this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
     if (picker !== undefined) port.restorePicker(picker);
   }
 
-  #share({ port: id, name, backends, counters, taken, protocol, home, fds }: Question<'share'>): void {
+  #share({ port: id, name, backends, counters, taken, protocol, home, fd }: Question<'share'>): void {
     const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, taken, isHome: false });
-    this.#shares.set(id, port);
-    if (fds.length > 0) this.#listeners.set(id, new UdpCarrier(port, { fds, home }));
+    this.#shares.set(id, protocol === 'UDP' ? new UdpCarrier(port, { fd, home }) : new Carrier(port));
   }
 
   #setCarriers({ port: id, workers }: Extract<Command, { readonly kind: 'carriers' }>): void {
@@ -292,7 +291,7 @@ export class Engine implements Handler {
     return {
       carryClient: ({ record, endpoint, terms }, errand) => {
         // A thread that began while the home was closing the port has never had it.
-        const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
+        const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
         const candidates = onlyOne(port.targetOf(endpoint));
         new TcpConnection(port, record.fd, record.client, errand).dial({ candidates, known: record, terms });
       },
@@ -305,24 +304,32 @@ export class Engine implements Handler {
           if (isSession(handler) && handler.hasLostHome) handler.stay();
         }
       },
-      sharer: (port) => sharerIn(this.#listeners.get(port)),
-      sharers: () => Array.from(this.#listeners.values()).flatMap((each) => sharerIn(each) ?? []),
+      bring: (record) => {
+        const listener = this.#listeners.get(record.port);
+        if (listener instanceof UdpListener) listener.bring(FlowClient.of(record), record.datagrams);
+      },
     };
   }
 
   #carryFlow(record: FlowRecord, errand: Errand): void {
-    const carrier = this.#listeners.get(record.port);
-    if (carrier instanceof UdpCarrier) {
-      carrier.carry(record, errand);
+    const carrier = this.#shares.get(record.port);
+    if (!(carrier instanceof UdpCarrier)) {
+      // The port has been closed meanwhile.
+      for (const fd of [record.fd, record.ownFd ?? -1]) if (fd >= 0) this.loop.close(fd);
+      errand.over({ kind: 'ended' });
       return;
     }
-    // The port has been closed meanwhile.
-    this.loop.close(record.fd);
-    errand.over({ kind: 'ended' });
+    try {
+      carrier.carry(record, errand);
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      // Such as the kernel's limit of watches.
+      carrier.port.listenerFailed(err.message);
+    }
   }
 
   #carry(record: EstablishedRecord, errand: Errand): void {
-    const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
+    const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
     const connection = new TcpConnection(port, record.sides[0].fd, record.client, errand);
     try {
       connection.resume(record, port.targetOf(record.endpoint));
@@ -409,7 +416,7 @@ export class Engine implements Handler {
    */
   #page({ port: id, from }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];
-    const port = this.#listeners.get(id)?.port ?? this.#shares.get(id);
+    const port = (this.#listeners.get(id) ?? this.#shares.get(id))?.port;
     if (port === undefined) return { connections };
     const { handlers } = this.loop;
     let fd = from;
@@ -436,13 +443,10 @@ export class Engine implements Handler {
     });
     // Slow readers may have left hundreds of megabytes. Those of connections under way are needed after a thaw.
     const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
-    for (const listener of this.#listeners.values()) {
-      if (listener instanceof UdpReceiver) records.push(...listener.waitingRecords());
-    }
     records.push(...this.#context.peers.underWay());
     const pickers: FrozenWorker['pickers'][number][] = [];
     for (const [id, { port }] of this.#listeners) {
-      const picker = port.isHome ? port.pickerRecord() : undefined;
+      const picker = port.pickerRecord();
       if (picker !== undefined) pickers.push([id, picker]);
     }
     this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }], given);
@@ -458,8 +462,4 @@ function onlyOne(target: Target): Candidates<Target> {
 /** The record's own copy. */
 function restOf({ rest }: SideRecord): readonly ArrayBuffer[] {
   return rest === undefined ? [] : [rest.buffer as ArrayBuffer];
-}
-
-function sharerIn(listener: Listener | undefined): FlowSharer | undefined {
-  return listener instanceof UdpListener || listener instanceof UdpCarrier ? listener : undefined;
 }

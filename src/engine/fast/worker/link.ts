@@ -6,7 +6,7 @@ import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from '../../core/deadlines.ts';
 import type { Errand as CoreErrand } from '../../core/session.ts';
 import type { EventLoop, Task } from './event-loop.ts';
-import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, WaitingRecord } from './records.ts';
 
 /** Numbers a connection that is passed on; never used again on the same link. */
 export type PassId = number;
@@ -24,22 +24,16 @@ export type Passed =
   | { readonly kind: 'answered'; readonly id: PassId }
   /** To the home: the carrier has it no longer. */
   | { readonly kind: 'over'; readonly id: PassId; readonly over: Over }
-  /** To the home: this client's datagrams come to the sender. The answer is `carry` or `refused`. */
-  | { readonly kind: 'want'; readonly client: FlowClient }
-  /** To the carrier: this client gets no flow. */
-  | { readonly kind: 'refused'; readonly client: FlowClient }
-  /** To the carrier: this client's datagrams come to another worker. The answer is `flow-back`, if it carries it. */
-  | { readonly kind: 'recall'; readonly id: PassId; readonly client: FlowClient };
+  /** To the home: these came to a flow that has ended, or gets no more. They begin the client's next flow. */
+  | { readonly kind: 'datagrams'; readonly record: WaitingRecord };
 
 /** How a carrier's part in a connection or flow ends. */
 export type Over =
   | { readonly kind: 'ended' }
   /** The endpoint has failed: the client is the home's again. */
   | { readonly kind: 'failed'; readonly record: DiallingRecord; readonly reason: DialFailure }
-  /** The flow is the home's again. `isSilent`: the next endpoint is to be asked. */
-  | { readonly kind: 'flow-back'; readonly record: FlowRecord; readonly isSilent: boolean }
-  /** The flow has ended for its endpoint. */
-  | ({ readonly kind: 'flow-failed'; readonly client: FlowClient } & FailedFlow);
+  /** The flow has ended: its endpoint has failed. */
+  | { readonly kind: 'flow-failed'; readonly reason: DialFailure };
 
 export interface Dial {
   readonly record: DiallingRecord;
@@ -54,33 +48,11 @@ export interface DialTerms {
   readonly isSeen: boolean;
 }
 
-/** A client of a UDP port, and the way of replies to it: see `FlowRecord`. */
-export interface FlowClient {
-  readonly port: PortId;
-  readonly name: Uint8Array;
-  readonly control: Uint8Array;
-}
-
-export interface FailedFlow {
-  /** Missing when the endpoint has left the set. */
-  readonly reason: DialFailure | undefined;
-  /** What another endpoint may be asked. */
-  readonly unanswered: readonly Uint8Array[] | undefined;
-}
-
 /** What the home remembers of a connection or flow that another worker carries. */
 export interface PassedOn {
   onAnswered(): void;
   /** Called once. The other worker may have died with it. */
   onOver(over: Over): void;
-}
-
-/** One worker's part of a UDP port, to other workers. */
-export interface FlowSharer {
-  onWanted(link: Link, client: FlowClient): void;
-  onRefused(client: FlowClient): void;
-  onRecalled(link: Link, id: PassId, client: FlowClient): void;
-  onLinked(link: Link): void;
 }
 
 interface LinkSetup {
@@ -121,11 +93,9 @@ export class Link implements Task {
     this.send({ kind: 'dial', id: this.#pass(passed), record, endpoint, terms });
   }
 
-  /** The other worker goes on with it. Returns the number under which it does. */
-  carry(passed: PassedOn, record: EstablishedRecord | FlowRecord): PassId {
-    const id = this.#pass(passed);
-    this.send({ kind: 'carry', id, record });
-    return id;
+  /** The other worker goes on with it. */
+  carry(passed: PassedOn, record: EstablishedRecord | FlowRecord): void {
+    this.send({ kind: 'carry', id: this.#pass(passed), record });
   }
 
   answered(id: PassId): void {
@@ -202,16 +172,16 @@ export class Link implements Task {
 /** Those that a message takes along. */
 function descriptorsIn(message: Passed): readonly number[] {
   const record = recordIn(message);
-  if (record?.kind !== 'established') return record === undefined || !('fd' in record) ? [] : [record.fd];
+  if (record === undefined || record.kind === 'waiting') return [];
+  if (record.kind === 'flow') return record.ownFd === undefined ? [record.fd] : [record.fd, record.ownFd];
+  if (record.kind === 'dialling') return [record.fd];
   return record.sides.flatMap(({ fd, piped }) => (piped === undefined ? fd : [fd, piped.readEnd, piped.writeEnd]));
 }
 
-/** The connection that a message carries, if it does. */
+/** What a message carries, if it carries something. */
 export function recordIn(message: Passed): LiveRecord | undefined {
   const part = message.kind === 'over' ? message.over : message;
-  if ('record' in part) return part.record;
-  if (part.kind !== 'flow-failed' || part.unanswered === undefined) return undefined;
-  return { kind: 'waiting', ...part.client, datagrams: part.unanswered };
+  return 'record' in part ? part.record : undefined;
 }
 
 function isNotice(message: Passed): boolean {
@@ -238,10 +208,6 @@ export class Errand implements CoreErrand {
 
   over(over: Over): void {
     this.#link.send({ kind: 'over', id: this.#id, over });
-  }
-
-  is(link: Link, id: PassId): boolean {
-    return this.#link === link && this.#id === id;
   }
 
   get isHomeThere(): boolean {

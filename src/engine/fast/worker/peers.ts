@@ -1,7 +1,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { EventLoop } from './event-loop.ts';
-import { type Dial, Errand, type FlowSharer, Link, type Passed, recordIn } from './link.ts';
-import type { EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
+import { type Dial, Errand, Link, type Passed, recordIn } from './link.ts';
+import type { EstablishedRecord, FlowRecord, LiveRecord, WaitingRecord } from './records.ts';
 import type { Spreading } from './spreading.ts';
 
 /** What peers need of the worker. */
@@ -12,9 +12,8 @@ export interface Carrying {
   carry(record: EstablishedRecord | FlowRecord, errand: Errand): void;
   /** The home of some connections and flows has died. They go on. */
   stay(): void;
-  /** `undefined` when the port is not open. */
-  sharer(port: PortId): FlowSharer | undefined;
-  sharers(): Iterable<FlowSharer>;
+  /** Begins a client's next flow. */
+  bring(record: WaitingRecord): void;
 }
 
 interface PeersSetup {
@@ -45,7 +44,6 @@ export class Peers {
     this.#links.set(worker, link);
     // What was sent on it may have woken this worker before.
     this.#receive(link);
-    for (const sharer of this.#setup.carrying.sharers()) sharer.onLinked(link);
   }
 
   /** That worker's thread has ended, with all that it carried. */
@@ -131,17 +129,8 @@ export class Peers {
       case 'over':
         link.over(message);
         break;
-      case 'want': {
-        const sharer = carrying.sharer(message.client.port);
-        if (sharer === undefined) link.send({ kind: 'refused', client: message.client });
-        else sharer.onWanted(link, message.client);
-        break;
-      }
-      case 'refused':
-        carrying.sharer(message.client.port)?.onRefused(message.client);
-        break;
-      case 'recall':
-        carrying.sharer(message.client.port)?.onRecalled(link, message.id, message.client);
+      case 'datagrams':
+        carrying.bring(message.record);
     }
   }
 }

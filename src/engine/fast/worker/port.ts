@@ -101,14 +101,6 @@ export class Port extends CorePort<Target, CountedBackends> {
     if (reason !== 'other') this.picker.forget(client, target);
   }
 
-  /** Whether it was the endpoint's failure, and not this node's. */
-  flowFailed(target: Target, client: string, errno: number): boolean {
-    if (this.dialFailed(target, errno) === 'other') return false;
-    // The client's next datagram must not be pinned to it.
-    this.picker.forget(client, target);
-    return true;
-  }
-
   /** Whether a connection may go to another worker. Asks for carriers if there are none yet. */
   canSpread(): boolean {
     if (!this.worker.spreading.wants || !this.isHome) return false;

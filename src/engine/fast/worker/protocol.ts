@@ -114,8 +114,8 @@ interface ShareRequest {
   readonly backends: CountedBackends;
   readonly counters: CounterBlock;
   readonly home: number;
-  /** UDP only: sockets at the home's address and port. Lent until `unshare` is answered. */
-  readonly fds: readonly number[];
+  /** The home's listener, by which replies to datagrams leave. Lent until `unshare` is answered. */
+  readonly fd: number;
   /** By its namespace: see `core/shares.ts`. */
   readonly taken: SharedArrayBuffer;
 }
@@ -126,8 +126,6 @@ interface OpenRequest {
   readonly protocol: ProxiedProtocol;
   /** Bound, and listening if it is TCP. The main thread lends it until `close` is answered. */
   readonly fd: number;
-  /** UDP only: further sockets at its address and port. */
-  readonly moreFds?: readonly number[] | undefined;
   readonly backends: CountedBackends;
   readonly counters: CounterBlock;
   /** The picker's state in another process. */

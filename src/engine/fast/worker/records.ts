@@ -67,12 +67,14 @@ export interface FlowRecord extends Account {
   readonly keptUntil?: number;
   /** What the client has sent, if no endpoint has answered and another one may be asked. Perhaps nothing yet. */
   readonly unanswered?: readonly Uint8Array[];
+  /** Where its client's datagrams arrive. Missing: at the listener. */
+  readonly ownFd?: number;
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */
   readonly name: Uint8Array;
   readonly control: Uint8Array;
 }
 
-/** Datagrams of a client that wait for its flow, which another worker has or is to begin. */
+/** Datagrams of a client whose flow another worker has had, on their way to the home, which begins the next. */
 export interface WaitingRecord {
   readonly kind: 'waiting';
   readonly port: PortId;

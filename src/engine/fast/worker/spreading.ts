@@ -116,9 +116,9 @@ export class Spreading {
     return (this.#spread !== 'when-busy' || this.#quota > 0 || this.#spareWindows > 0) && !this.#isHeld;
   }
 
-  /** Whether a UDP port should have sockets in other workers. */
-  get wantsSharedSockets(): boolean {
-    return (this.#spread !== 'when-busy' || this.#hasSpareCores) && !this.#isHeld;
+  /** Whether all that can move does, also what is not worth it. For tests. */
+  get isEager(): boolean {
+    return this.#spread === 'always';
   }
 
   /** Which worker is to carry an open connection from now on; `undefined`: this one. */

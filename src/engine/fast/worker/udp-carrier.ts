@@ -1,79 +1,77 @@
-import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
-import { SysError } from '../../../sys/sys-error.ts';
-import type { Errand, FlowClient, FlowSharer, Link, PassId } from './link.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
+import { must } from '../../../sys/sys-error.ts';
+import { stopReceiving } from '../listen-socket.ts';
+import { Carrier } from './carrier.ts';
+import type { Errand } from './link.ts';
 import type { Port } from './port.ts';
+import type { CountedBackends } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
-import type { Target } from './target.ts';
 import type { UdpFlow } from './udp-flow.ts';
-import { pathOf, UdpReceiver } from './udp-receiver.ts';
+import { type FlowClient, type FlowHost, UdpFlows, waitingRecord } from './udp-flows.ts';
 
-/**
- * Carries those flows of a Service port whose datagrams the kernel gives to this worker. The home begins each of them,
- * and gets it back when it needs another endpoint (docs/adr/0027).
- */
-export class UdpCarrier extends UdpReceiver implements FlowSharer {
+/** Carries flows of a Service port that have a socket of their own. Its home has begun them (docs/adr/0037). */
+export class UdpCarrier extends Carrier implements FlowHost {
+  readonly fd: number;
+  /** Datagrams of a flow arrive at its own socket, which it reads before it ends. */
+  readonly mayHaveUnread = false;
+  readonly #flows: UdpFlows;
   readonly #home: number;
 
-  /** Throws a SysError when a descriptor cannot be watched. */
-  constructor(port: Port, { fds, home }: { readonly fds: readonly number[]; readonly home: number }) {
-    const [fd, ...more] = fds;
-    super(port, fd as number, more);
+  /** `fd`: the home's listener, by which replies leave. `home`: which worker that is. */
+  constructor(port: Port, { fd, home }: { readonly fd: number; readonly home: number }) {
+    super(port);
+    this.fd = fd;
     this.#home = home;
+    this.#flows = new UdpFlows(this, port);
   }
 
-  /** Only the home picks. */
-  ask(): undefined {
-    return undefined;
+  override update(backends: CountedBackends): void {
+    super.update(backends);
+    this.#flows.updated();
   }
 
-  retire(flow: UdpFlow): void {
-    // If the home has died, nobody else knows of the flow.
-    if (!flow.goHome({ hasRetired: true, isSilent: flow.target.position >= 0 })) this.flows.retire(flow);
+  override close(): void {
+    this.#flows.cutAll();
+    // Gathered replies leave by the home's socket, which closes.
+    this.port.worker.replies.run();
   }
 
-  /** The home has begun the flow, or has had it. */
+  /** Throws a SysError when a descriptor cannot be watched. */
   carry(record: FlowRecord, errand: Errand): void {
-    const target = this.port.targetOf(record.endpoint);
-    const flow = this.#resume(record, target, errand);
+    this.#flows.resume(record, this.port.targetOf(record.endpoint), errand);
     // The set may have changed since the home sent it.
-    if (!this.port.has(target)) flow?.leave();
-    else if (flow !== undefined && target.position < 0) this.retire(flow);
-    const path = pathOf(record);
-    this.deliverCopies(path, this.waiting.take(path));
+    this.#flows.updated();
   }
 
-  onWanted(link: Link, client: FlowClient): void {
-    link.send({ kind: 'refused', client });
+  watchSocket(flow: UdpFlow, fd: number): void {
+    must('epoll_ctl', this.port.worker.loop.watch(fd, EPOLLIN, flow));
   }
 
-  onRefused(client: FlowClient): void {
-    this.waiting.take(pathOf(client));
+  readSocket(flow: UdpFlow): void {
+    flow.takeQuestions();
   }
 
-  onRecalled(link: Link, id: PassId, client: FlowClient): void {
-    const flow = this.flows.at(pathOf(client));
-    if (flow?.isOn(link, id)) flow.goHome({ hasRetired: false, isSilent: false });
+  releaseSocket({ from }: UdpFlow, fd: number): void {
+    const { inbox, loop } = this.port.worker;
+    stopReceiving(fd);
+    loop.unwatch(fd);
+    // The inbox may be in use now.
+    loop.atEndOfTurn({
+      run: () => {
+        for (let count = inbox.receive(fd); count > 0; count = inbox.receive(fd)) {
+          this.bring(
+            from,
+            Array.from({ length: count }, (_, i) => inbox.copy(i)),
+          );
+        }
+        loop.close(fd);
+      },
+    });
   }
 
-  onLinked(link: Link): void {
-    if (link.worker !== this.#home) return;
-    for (const { path } of this.waiting) link.send({ kind: 'want', client: this.clientAt(path) });
-  }
-
-  protected begin(path: ReplyPath, datagram: () => Uint8Array): undefined {
-    if (!this.waiting.add(path, datagram())) return;
-    this.port.worker.peers.to(this.#home)?.send({ kind: 'want', client: this.clientAt(path) });
-  }
-
-  #resume(record: FlowRecord, target: Target, errand: Errand): UdpFlow | undefined {
-    try {
-      return this.resume(record, target, { errand });
-    } catch (err) {
-      if (!(err instanceof SysError)) throw err;
-      // Such as the kernel's limit of watches.
-      this.port.listenerFailed(err.message);
-      this.flows.at(pathOf(record))?.cut('proxy-error');
-      return undefined;
-    }
+  bring(from: FlowClient, datagrams: readonly Uint8Array[]): void {
+    this.port.worker.peers
+      .to(this.#home)
+      ?.send({ kind: 'datagrams', record: waitingRecord(this.port, from, datagrams) });
   }
 }

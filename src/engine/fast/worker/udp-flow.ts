@@ -1,8 +1,7 @@
-import type { Address } from '../../../model/address.ts';
 import type { Ending } from '../../../model/connection-log.ts';
-import type { DialFailure, OpenConnection } from '../../../model/data-plane.ts';
+import type { OpenConnection } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
-import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
+import type { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
 import {
@@ -14,22 +13,20 @@ import {
   send,
   setOption,
 } from '../../../sys/socket.ts';
-import { portIn } from '../../../sys/socket-address.ts';
-import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
+import { describeErrno, EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
 import type { DeadlineList } from '../../core/deadlines.ts';
 import { add, COUNTER } from '../../core/target.ts';
+import type { Flow } from '../../core/udp-flows.ts';
 import { dialFailureOf } from '../../errors.ts';
 import type { Task } from './event-loop.ts';
-import type { FlowTable } from './flow-table.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
-import type { Errand, FlowClient, Link, PassId } from './link.ts';
-import type { Listener } from './listener.ts';
+import type { Errand, Over } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { FlowRecord } from './records.ts';
 import { Session } from './session.ts';
 import type { Target } from './target.ts';
-import { type Asking, UdpReplay } from './udp-replay.ts';
+import type { FlowClient, Replay, Silences, UdpFlows } from './udp-flows.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
 export const FLOW_EVENTS = EPOLLIN | EPOLLET;
@@ -60,33 +57,20 @@ const LASTING_QUESTIONS = 16;
 /** Of a resolver, for both families. The socket of a longer exchange is not used again. */
 const MAX_QUESTIONS = 2;
 
-/** Clients reach the flows through its socket, and replies leave by it. */
-export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
-  readonly flows: FlowTable<UdpFlow>;
-  readonly mayHaveUnread: boolean;
-  silences(isKept: boolean): Silences;
-  /** Tells the client that nobody gets its datagram. */
-  refuse(path: ReplyPath): void;
-}
-
 /** How soon to look again whether the datagrams of a port are read. */
 const UNREAD_MS = 10;
 
-/** What ends flows of one kind. */
-export interface Silences {
-  readonly beforeReply: DeadlineList;
-  readonly afterReply: DeadlineList;
-}
-
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends Session implements Task {
+export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   readonly target: Target;
-  readonly #clientAddress: Address;
-  readonly localKey: number | string;
-  readonly clientKey: number | string;
+  readonly from: FlowClient;
   hasRetired: boolean;
-  readonly #owner: FlowOwner;
-  readonly #path: ReplyPath;
+  replay: Replay | undefined;
+  /** The worker that goes on with it next. */
+  carrier: number | undefined;
+  /** It cannot have a socket of its own. */
+  staysHere = false;
+  readonly #flows: UdpFlows;
   readonly #isKept: boolean;
   /** Unless another process or worker began it. */
   readonly #keptSocket: KeptSocket | undefined;
@@ -95,24 +79,26 @@ export class UdpFlow extends Session implements Task {
   #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #silences: Silences;
   #silence: DeadlineList;
+  /** Where its client's datagrams arrive; -1 while they arrive at the listener. */
+  #ownFd = -1;
+  #ownSinceMs = 0;
+  /** See {@link Spreading.count}. */
+  #window = -1;
   #canSegment = true;
   #mayFragment = false;
   #isBulk = false;
-  /** While nobody has answered. */
-  #replay: UdpReplay | undefined;
   #receivedBytes: number;
   #sentBytes: number;
   #questions = 0;
   #answers = 0;
 
   constructor(setup: {
-    readonly owner: FlowOwner;
+    readonly flows: UdpFlows;
     readonly target: Target;
-    readonly client: Address;
+    readonly from: FlowClient;
     /** Connected, not watched yet, and the flow's from now on. */
     readonly fd: number;
-    readonly path: ReplyPath;
-    readonly replay?: UdpReplay | undefined;
+    readonly replay?: Replay | undefined;
     readonly errand?: Errand | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
@@ -122,33 +108,29 @@ export class UdpFlow extends Session implements Task {
     readonly isKept?: boolean;
     /** Unless its socket cannot be used again. */
     readonly kind?: SocketKind | undefined;
-    /** If another process began it. */
+    /** If another process or worker began it. */
     readonly keptUntilMs?: number | undefined;
     readonly receivedBytes?: number;
     readonly sentBytes?: number;
   }) {
-    const { owner, target, client, fd, path, replay, hasReplied = false, hasRetired = false } = setup;
-    super(owner.port, fd, setup.errand);
-    this.target = target;
-    this.#clientAddress = client;
+    const { flows, hasReplied = false } = setup;
+    super(flows.port, setup.fd, setup.errand);
+    this.target = setup.target;
+    this.from = setup.from;
+    this.hasRetired = setup.hasRetired ?? false;
+    this.replay = setup.replay;
+    this.#flows = flows;
     this.#receivedBytes = setup.receivedBytes ?? 0;
     this.#sentBytes = setup.sentBytes ?? 0;
-    const keys = keysOf(path);
-    this.localKey = keys.local;
-    this.clientKey = keys.client;
-    this.hasRetired = hasRetired;
-    this.#owner = owner;
-    this.#path = path;
-    this.#replay = replay;
     this.#isKept = setup.isKept ?? setup.keptSocket !== undefined;
     this.#keptSocket = setup.keptSocket;
     this.#kind = setup.kind;
-    this.#silences = owner.silences(this.#isKept);
+    this.#silences = flows.silences(this.#isKept);
     this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
     this.#moved();
     if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
-    owner.flows.add(this);
-    if (this.countsHere) owner.port.worker.shares.flows.take(1, owner.port.share);
+    if (this.countsHere) flows.add(this);
+    else flows.table.add(this);
   }
 
   /**
@@ -177,7 +159,7 @@ export class UdpFlow extends Session implements Task {
     }
     this.#questions += count;
     if (sent < 0) this.port.count('limited', undefined, count);
-    else this.#replayOfNext()?.keep(inbox, first, count);
+    else this.#keep(inbox, first, count);
     let bytes = 0;
     for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
     this.#received(bytes);
@@ -198,13 +180,13 @@ export class UdpFlow extends Session implements Task {
       return false;
     }
     this.#questions++;
+    const replay = sent < 0 ? undefined : this.#replayOfNext();
     if (sent < 0) this.port.count('limited');
-    else this.#replayOfNext()?.keepCopy(datagram);
+    else if (replay?.hasRoomFor(datagram.length)) replay.keep(datagram);
     this.#received(datagram.length);
     return true;
   }
 
-  /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
     const sent = this.#sendBytes(datagram);
     this.#questions++;
@@ -212,8 +194,26 @@ export class UdpFlow extends Session implements Task {
     else add(this.target.counters, COUNTER.receivedBytes, datagram.length);
   }
 
-  onEvents(): void {
-    this.run();
+  onEvents(_events: number, fd: number): void {
+    if (fd === this.fd) this.run();
+    else this.takeQuestions();
+  }
+
+  /** Takes what has come to its own socket. */
+  takeQuestions(): void {
+    const { catchUp, datagramShare, inbox } = this.port.worker;
+    // An error is of a reply that its client has refused.
+    const count = inbox.receive(this.#ownFd, Math.min(inbox.capacity, datagramShare.portion()));
+    this.noteActive();
+    catchUp();
+    for (let i = 0; i < count; ) {
+      const sent = this.#ownFd < 0 ? 0 : this.send(inbox, i, inbox.run(i, count));
+      i += sent;
+      if (sent > 0) continue;
+      // It has ended, or gets no more.
+      this.#flows.host.bring(this.from, copies(inbox, i, count));
+      return;
+    }
   }
 
   /** Takes replies; goes on in the next turn if there may be more. */
@@ -232,18 +232,55 @@ export class UdpFlow extends Session implements Task {
     }
   }
 
-  /** Whether more of its datagrams can be expected. */
-  get isLasting(): boolean {
-    return this.#questions >= LASTING_QUESTIONS && this.ageMs >= LASTING_MS;
+  /** Whether it may go on in another worker, which cannot ask another endpoint, and whether that is worth while. */
+  get mayMove(): boolean {
+    if (this.hasRetired || this.staysHere || this.port.udpReplayMs !== undefined || this.replay?.isOver === false)
+      return false;
+    // More of its datagrams can be expected.
+    if (this.#questions >= LASTING_QUESTIONS && this.ageMs >= LASTING_MS) return true;
+    return this.port.worker.spreading.isEager;
+  }
+
+  /** Whether it has a socket of its own for so long that no datagram of another client is on its way there. */
+  get isApart(): boolean {
+    const { loop, spreading } = this.port.worker;
+    return this.#ownFd >= 0 && (spreading.isEager || loop.nowMs - this.#ownSinceMs >= LASTING_MS);
+  }
+
+  get hasOwnSocket(): boolean {
+    return this.#ownFd >= 0;
+  }
+
+  noteActive(): void {
+    this.#window = this.port.worker.spreading.count(this.#window);
+  }
+
+  /** Its client's datagrams arrive there from now on. Throws a SysError when it cannot be watched. */
+  useSocket(fd: number): void {
+    const { loop, shares } = this.port.worker;
+    this.#ownFd = fd;
+    this.#ownSinceMs = loop.nowMs;
+    if (this.countsHere) shares.descriptors.take(1, this.port.share);
+    this.#flows.host.watchSocket(this, fd);
+  }
+
+  /** They arrive at the listener again. */
+  releaseSocket(): void {
+    const fd = this.#ownFd;
+    if (fd < 0) return;
+    this.#ownFd = -1;
+    if (this.countsHere) this.port.worker.shares.descriptors.give(1, this.port.share);
+    this.#flows.host.releaseSocket(this, fd);
   }
 
   record(): FlowRecord {
     const { loop } = this.port.worker;
-    const unanswered = this.#replay?.datagramsOf(this);
+    const unanswered = this.replay?.datagramsOf(this);
     return {
       ...this.account(),
       kind: 'flow',
-      ...this.#way(),
+      port: this.port.id,
+      ...this.from.describe(),
       fd: this.fd,
       endpoint: this.target.endpoint,
       hasReplied: this.#silence === this.#silences.afterReply,
@@ -251,37 +288,27 @@ export class UdpFlow extends Session implements Task {
       hasRetired: this.hasRetired,
       ...(this.#isKept && { keptUntil: loop.clock.wallNow() + this.#keptUntilMs - loop.nowMs }),
       ...(unanswered && { unanswered }),
+      ...(this.#ownFd >= 0 && { ownFd: this.#ownFd }),
     };
   }
 
-  /** It goes on in another worker, and still counts against the limits. */
-  depart(): { readonly record: FlowRecord; readonly replay: UdpReplay | undefined } {
+  /** It goes on in another worker, with both sockets, and counts as before. */
+  depart(): FlowRecord {
+    const { loop } = this.port.worker;
+    // It is over.
+    this.replay = undefined;
     const record = this.record();
-    const replay = record.unanswered && this.#replay;
-    this.#replay = undefined;
     this.detach();
-    this.port.worker.loop.unwatch(this.fd);
-    this.#owner.flows.delete(this);
-    return { record, replay };
-  }
-
-  /** If it has a home elsewhere, which has not died. */
-  goHome({ hasRetired, isSilent }: { readonly hasRetired: boolean; readonly isSilent: boolean }): boolean {
-    const { errand } = this;
-    if (errand === undefined || !errand.isHomeThere) return false;
-    const { record, replay } = this.depart();
-    replay?.ended(this);
-    errand.over({ kind: 'flow-back', record: { ...record, hasRetired }, isSilent });
-    return true;
-  }
-
-  isOn(link: Link, id: PassId): boolean {
-    return this.errand?.is(link, id) ?? false;
+    for (const fd of [this.fd, this.#ownFd]) loop.unwatch(fd);
+    this.#flows.table.delete(this);
+    return record;
   }
 
   override stay(): void {
     super.stay();
-    this.port.worker.shares.flows.take(1, this.port.share);
+    const { flows, descriptors } = this.port.worker.shares;
+    flows.take(1, this.port.share);
+    if (this.#ownFd >= 0) descriptors.take(1, this.port.share);
   }
 
   describe(): OpenConnection {
@@ -295,58 +322,53 @@ export class UdpFlow extends Session implements Task {
 
   onDue(): void {
     const { loop } = this.port.worker;
-    if (this.#owner.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this.timer, loop.nowMs);
+    const { host } = this.#flows;
+    // After a standstill what came in time may still be there.
+    if (this.#ownFd >= 0) host.readSocket(this, this.#ownFd);
+    if (this.isOver || this.timer.isWaiting) return;
+    if (host.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this.timer, loop.nowMs);
     else this.cut('proxy-idle');
   }
 
   fail(errno: number): void {
-    const [replay, errand] = [this.#replay, this.errand];
+    const { replay } = this;
     const reason = dialFailureOf(errnoName(errno));
-    this.#replay = undefined;
+    this.replay = undefined;
     if (!this.isOver) this.tries.fail(this.target.name, reason);
-    this.#end('backend-error', (home) => this.#leaveToHome(home, reason, replay));
-    const isEndpoint = this.port.flowFailed(this.target, this.#clientAddress, errno);
-    if (errand !== undefined) return;
-    if (!isEndpoint) replay?.ended(this);
-    else if (replay?.endedInVain(this) !== true && !this.hasRetired) this.#owner.refuse(this.#path);
+    this.#end('backend-error', { kind: 'flow-failed', reason });
+    this.#flows.failed(this, replay, reason, describeErrno(errno));
   }
 
-  /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
-  leave(): void {
-    const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
-    const { errand } = this;
-    if (replay !== undefined) this.#replay = undefined;
-    this.#end('proxy-drain', (home) => this.#leaveToHome(home, undefined, replay));
-    if (errand === undefined) replay?.endedInVain(this);
-  }
-
-  /** If it fails, another endpoint gets these, which another process has sent. */
-  keepUnanswered(datagrams: readonly Uint8Array[], replay?: UdpReplay): void {
-    if (replay !== undefined) {
-      this.#replay = replay;
-      replay.rejoin(this, datagrams);
-      return;
-    }
-    this.#replay = new UdpReplay({ asking: this.#owner, client: this.#clientAddress, path: this.#path });
-    this.#replay.follow(this, datagrams);
+  asksAgain(): void {
+    this.#silence = this.#silences.beforeReply;
+    this.#moved();
   }
 
   cut(ending: Ending): void {
-    this.#end(ending, (home) => home.over({ kind: 'ended' }));
+    this.#end(ending, { kind: 'ended' });
   }
 
-  /** `tell`: its home, if that is another worker. */
-  #end(ending: Ending, tell: (home: Errand) => void): void {
+  /** `over`: for its home, if that is another worker. */
+  #end(ending: Ending, over: Over): void {
     if (!this.finish(ending)) return;
-    this.#replay?.ended(this);
-    this.#owner.flows.delete(this);
-    const { worker } = this.port;
-    this.#releaseSocket(ending);
-    if (this.errand === undefined) worker.shares.flows.give(1, this.port.share);
-    else tell(this.errand);
+    this.replay?.ended(this);
+    // Nobody gets what waits there.
+    if (ending === 'proxy-shutdown' || ending === 'proxy-removed') this.#closeSocket();
+    this.releaseSocket();
+    if (this.countsHere) this.#flows.delete(this);
+    else this.#flows.table.delete(this);
+    this.#releaseBackend(ending);
+    this.errand?.over(over);
   }
 
-  #releaseSocket(ending: Ending): void {
+  #closeSocket(): void {
+    if (this.#ownFd < 0) return;
+    this.port.worker.loop.close(this.#ownFd);
+    this.#ownFd = -1;
+    if (this.countsHere) this.port.worker.shares.descriptors.give(1, this.port.share);
+  }
+
+  #releaseBackend(ending: Ending): void {
     const { worker } = this.port;
     if (this.#keptSocket !== undefined) {
       if (ending === 'proxy-idle' && this.#isSettled) worker.keptFlowSockets.park(this.#keptSocket);
@@ -364,20 +386,6 @@ export class UdpFlow extends Session implements Task {
     return isAnswered && nowMs + KEPT_PATIENCE_MS < this.#keptUntilMs;
   }
 
-  #leaveToHome(home: Errand, reason: DialFailure | undefined, replay: UdpReplay | undefined): void {
-    home.over({ kind: 'flow-failed', client: this.#way(), reason, unanswered: replay?.datagramsOf(this) });
-    replay?.ended(this);
-  }
-
-  #way(): FlowClient {
-    const { name, control } = this.#path;
-    return {
-      port: this.port.id,
-      name: new Uint8Array(name.slice().buffer),
-      control: new Uint8Array(control.slice().buffer),
-    };
-  }
-
   #sendBytes(datagram: Uint8Array): number {
     const { scratch } = this.port.worker;
     this.#prepareFor(datagram.length);
@@ -391,19 +399,21 @@ export class UdpFlow extends Session implements Task {
     add(this.target.counters, COUNTER.receivedBytes, bytes);
   }
 
-  /** It keeps what the client has sent just now. */
-  #replayOfNext(): UdpReplay | undefined {
-    // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would cost a copy of all.
-    if (this.#replay === undefined && this.port.udpReplayMs !== undefined) {
-      this.keepUnanswered([]);
-      this.#silence = this.#silences.beforeReply;
-      this.#moved();
-    }
-    return this.#replay;
+  /** What its client has sent just now may be sent to another endpoint. */
+  #keep(inbox: DatagramInbox, first: number, count: number): void {
+    const replay = this.#replayOfNext();
+    if (replay === undefined) return;
+    for (let i = first; i < first + count; i++) if (replay.hasRoomFor(inbox.bytes(i))) replay.keep(inbox.copy(i));
+  }
+
+  #replayOfNext(): Replay | undefined {
+    const replay = this.#flows.replayOfNext(this);
+    replay?.wasSent(this.port.worker.nowMs);
+    return replay;
   }
 
   protected client(): Endpoint {
-    return clientOf(this.#path, this.#clientAddress);
+    return this.from.endpoint;
   }
 
   protected bytes() {
@@ -417,7 +427,7 @@ export class UdpFlow extends Session implements Task {
 
   #take(): number {
     const { replies } = this.port.worker;
-    const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
+    const taken = replies.take({ socket: this.#flows.host, fd: this.fd, path: this.from.path });
     if (taken > 0) {
       this.#answers += taken;
       if (this.#silence !== this.#silences.afterReply) {
@@ -425,7 +435,7 @@ export class UdpFlow extends Session implements Task {
         this.port.answered(this.target);
       }
       this.#silence = this.#silences.afterReply;
-      if (this.#replay?.answered(taken)) this.#replay = undefined;
+      if (this.replay?.answered(taken)) this.replay = undefined;
       this.#moved();
       this.#sentBytes += replies.takenBytes;
       this.#growIfBulk();
@@ -458,7 +468,7 @@ export class UdpFlow extends Session implements Task {
   }
 }
 
-/** The client that replies on this path go to. */
-export function clientOf({ name }: ReplyPath, address: Address): Endpoint {
-  return { address, port: portIn(name) };
+/** Datagrams from `first` to `end` - 1. */
+function copies(inbox: DatagramInbox, first: number, end: number): readonly Uint8Array[] {
+  return Array.from({ length: end - first }, (_, i) => inbox.copy(first + i));
 }

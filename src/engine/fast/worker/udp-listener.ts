@@ -1,299 +1,254 @@
-import type { Address } from '../../../model/address.ts';
-import { TryLog } from '../../../model/connection-log.ts';
-import type { Limit } from '../../../model/data-plane.ts';
-import { canSee } from '../../../services/known-clients.ts';
-import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
-import { Memory } from '../../../sys/memory.ts';
-import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '../../../sys/socket.ts';
-import { addressIn } from '../../../sys/socket-address.ts';
-import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
-import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
-import { keptUdpClient } from '../../kept-client.ts';
-import type { KeptClient } from '../../kept-dials.ts';
-import { FlowTable } from './flow-table.ts';
-import { KeptSocket } from './kept-flow-sockets.ts';
-import type { FailedFlow, FlowClient, FlowSharer, Link } from './link.ts';
-import type { FlowRecord } from './records.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
+import { EAGAIN, must, SysError } from '../../../sys/sys-error.ts';
+import { openFlowSocket, stopReceiving } from '../listen-socket.ts';
+import { AwaySession } from './away-session.ts';
+import type { Over } from './link.ts';
+import { Listener } from './listener.ts';
+import type { Port } from './port.ts';
+import type { CountedBackends } from './protocol.ts';
+import type { FlowRecord, WaitingRecord } from './records.ts';
 import type { Target } from './target.ts';
-import { type FlowHome, UdpAwayFlow } from './udp-away-flow.ts';
-import { clientOf, FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
-import { pathOf, UdpReceiver } from './udp-receiver.ts';
-import { UdpReplay } from './udp-replay.ts';
+import type { UdpFlow } from './udp-flow.ts';
+import { FlowClient, type FlowHost, UdpFlows } from './udp-flows.ts';
 
-const localName = new Memory(SOCKET_ADDRESS_BYTES);
-const localNameWords = localName.words();
+/**
+ * So many datagrams are read without an end until flows of the port end nevertheless. After a standstill the kernel's
+ * queue holds less; a flood never ends.
+ */
+const MAX_UNREAD = 12_800;
 
-/** Connected to an endpoint: a descriptor, or what has one if the endpoint sees the client's address. */
-type FlowSocket = number | KeptSocket;
+/** So many endpoints may refuse one after the other until datagrams are lost. */
+const MAX_REFUSALS = 8;
 
-/** Receives the datagrams of one Service port's clients at their home, and picks endpoints. */
-export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
+/** Flows of one port with a socket of their own. The kernel looks at each of them for every other client's datagram. */
+const MAX_OWN_SOCKETS = 64;
+
+/** Receives the datagrams of one Service port's clients, and gives each to its flow. */
+export class UdpListener extends Listener implements FlowHost {
+  readonly #flows: UdpFlows;
   /** Flows that other workers carry. */
-  readonly #away = new FlowTable<UdpAwayFlow>();
-  /** Why the last attempt could not begin, if that was not for the endpoint. */
-  #problem: string | undefined;
+  readonly #away = new Set<AwayFlow>();
+  #ownSockets = 0;
+  /** The last one with a datagram of this event that another worker could carry. */
+  #movable: UdpFlow | undefined;
+  #isClosed = false;
+  /** Sockets whose last read was full. */
+  readonly #unread = new Set<number>();
+  #readSince = 0;
 
-  retire(flow: UdpFlow): void {
-    this.flows.retire(flow);
+  constructor(port: Port, fd: number) {
+    super(port, fd);
+    this.#flows = new UdpFlows(this, port);
   }
 
-  /** Carriers end theirs when they close the port, and tell it later. */
-  override close(): boolean {
+  /** A datagram that came in time to a flow of this port may wait in the kernel. */
+  get mayHaveUnread(): boolean {
+    return this.#readSince > 0 && this.#readSince < MAX_UNREAD;
+  }
+
+  override update(backends: CountedBackends): void {
+    super.update(backends);
+    this.#flows.updated();
+  }
+
+  /** Ends the flows. Carriers end theirs when they close the port, and tell it later. */
+  close(): boolean {
+    const { loop, replies } = this.port.worker;
+    this.#isClosed = true;
     for (const away of this.#away) this.#forget(away);
-    return super.close();
+    this.#flows.cutAll();
+    // Gathered replies leave by the socket that closes.
+    replies.run();
+    this.retry.cancel();
+    loop.unwatch(this.fd);
+    return true;
   }
 
-  onWanted(link: Link, client: FlowClient): void {
-    if (link.isClosed) return;
-    const path = pathOf(client);
-    const away = this.#away.at(path);
-    if (away !== undefined) {
-      away.wantedBy(link, client);
-      return;
-    }
-    const flow = this.isClosed ? undefined : (this.flows.at(path) ?? this.#begin(path));
-    if (flow === undefined) link.send({ kind: 'refused', client });
-    else this.#pass(flow, path, link);
+  onEvents(_events: number, fd: number): void {
+    const { datagramShare, inbox } = this.port.worker;
+    const isEmpty = this.#read(fd, Math.min(inbox.capacity, datagramShare.portion()));
+    const flow = this.#movable;
+    if (flow === undefined) return;
+    this.#movable = undefined;
+    if (flow.isOver || this.#isClosed) return;
+    if (flow.hasOwnSocket) this.#passOn(flow);
+    else if (isEmpty) this.#separate(flow);
   }
 
-  /** Only carriers want flows of others. */
-  onRefused(): void {}
-  onRecalled(): void {}
-  onLinked(): void {}
-
-  onReturned(away: UdpAwayFlow, back?: { readonly record: FlowRecord; readonly isSilent: boolean }): void {
-    this.#forget(away);
-    if (back !== undefined) this.#takeBack(away, back);
-    this.#serve(away);
+  /** Continues a flow of another process. Throws a SysError when a descriptor cannot be watched. */
+  resume(record: FlowRecord, target: Target): void {
+    this.#flows.resume(record, target);
   }
 
-  onFailedElsewhere(away: UdpAwayFlow, { reason, unanswered }: FailedFlow): void {
-    const { target, path } = away;
-    this.#forget(away);
-    if (reason !== undefined) this.port.flowFailedElsewhere(target, addressOf(path), reason);
-    if (unanswered !== undefined && reason !== 'other') this.#askNext(away, unanswered, reason !== undefined);
-    if (reason !== undefined && reason !== 'other' && !unanswered?.length) this.refuse(path);
-    this.#serve(away);
-  }
-
-  ask(replay: UdpReplay): UdpFlow | undefined {
-    const { client: address, path } = replay;
-    let tries: TryLog | undefined;
-    for (;;) {
-      const before = replay.takeTurn();
-      const target = before === undefined ? undefined : replay.next();
-      if (target === undefined) {
-        this.#giveUp(replay, before === 0 ? 'no-endpoints' : 'exhausted', tries);
-        return undefined;
-      }
-      if (before !== 0) {
-        if (!this.#hasRoom(replay, tries)) return undefined;
-        this.port.count('retries', target);
-        tries ??= new TryLog();
-        tries.retries++;
-      }
-      const kept = this.#keptBy(target, address, path);
-      const socket = this.#connect(target, kept);
-      if (typeof socket === 'object' || socket >= 0) return this.#join(replay, target, socket, tries);
-      tries ??= new TryLog();
-      tries.fail(target.name, this.#problem === undefined ? dialFailureOf(errnoName(-socket)) : 'other');
-      if (this.#failed(target, address, -socket)) continue;
-      this.port.refusedDatagram(clientOf(path, address), 'refused-error', tries);
-      return undefined;
-    }
-  }
-
-  protected begin(path: ReplyPath, datagram: () => Uint8Array): UdpFlow | undefined {
-    const away = this.#away.size === 0 ? undefined : this.#away.at(path);
-    if (away === undefined) return this.#begin(path);
-    // The kernel spreads clients anew when a port gets more sockets.
-    if (this.waiting.add(path, datagram())) away.wantedBy(undefined, this.clientAt(path));
-    return undefined;
-  }
-
-  /** Others can only help with flows that last: they ask this worker for each. */
-  protected override delivered(flow: UdpFlow): void {
-    const { spreading } = this.port.worker;
-    if (spreading.wantsSharedSockets && this.flows.size > 1 && flow.isLasting) this.port.canSpread();
-  }
-
-  #giveUp({ client, path, mayBeAnswered }: UdpReplay, reason: 'no-endpoints' | 'exhausted', tries?: TryLog): void {
-    this.port.clientRefused(client, reason);
-    this.port.refusedDatagram(clientOf(path, client), `refused-${reason}`, tries);
-    if (!mayBeAnswered) this.refuse(path);
-  }
-
-  /** `undefined` when the client gets no flow. */
-  #begin(path: ReplyPath): UdpFlow | undefined {
-    const client = addressOf(path);
-    if (!this.#hasRoom({ client, path }, undefined)) return undefined;
-    return new UdpReplay({ asking: this, client, path }).begin();
-  }
-
-  #pass(flow: UdpFlow, path: ReplyPath, link: Link): void {
-    const { target } = flow;
-    const { record, replay } = flow.depart();
-    replay?.leave();
-    const away = new UdpAwayFlow({ home: this, link, target, path, replay });
-    this.#away.add(away);
-    away.id = link.carry(away, record);
-  }
-
-  #takeBack(
-    away: UdpAwayFlow,
-    { record, isSilent }: { readonly record: FlowRecord; readonly isSilent: boolean },
-  ): void {
-    const { unanswered, ...rest } = record;
-    let flow: UdpFlow | undefined;
-    try {
-      flow = this.resume(isSilent ? rest : record, away.target, { replay: away.replay });
-    } catch (err) {
-      if (!(err instanceof SysError)) throw err;
-      // Such as the kernel's limit of watches.
-      this.port.listenerFailed(err.message);
-    }
-    if (flow === undefined) this.flows.at(away.path)?.cut('proxy-error');
-    else if (this.isClosed) flow.cut('proxy-removed');
-    else if (!this.port.has(away.target)) flow.leave();
-    else if (away.target.position < 0) this.retire(flow);
-    if (isSilent && unanswered !== undefined) this.#askNext(away, unanswered);
-  }
-
-  #askNext({ target, path, replay }: UdpAwayFlow, unanswered: readonly Uint8Array[], hasRefused = false): void {
-    if (this.isClosed) return;
-    const asking = replay ?? new UdpReplay({ asking: this, client: addressOf(path), path });
-    if (hasRefused) asking.refusedBy(target);
-    asking.goOn(target, unanswered);
-  }
-
-  /** It counts against the limits no longer. */
-  #forget(away: UdpAwayFlow): void {
-    if (this.#away.delete(away)) this.port.worker.shares.flows.give(1, this.port.share);
-  }
-
-  /** Those who have got datagrams of its client meanwhile. */
-  #serve({ wanting, path }: UdpAwayFlow): void {
-    for (const link of wanting) {
-      if (link !== undefined) this.onWanted(link, this.clientAt(path));
-      else this.deliverCopies(path, this.waiting.take(path));
-    }
-  }
-
-  /** `undefined` when its descriptor cannot be watched. */
-  #join(replay: UdpReplay, target: Target, socket: FlowSocket, tries: TryLog | undefined): UdpFlow | undefined {
-    const { client, path, hasRetired } = replay;
-    const way =
-      typeof socket === 'object' ? { fd: socket.fd, keptSocket: socket } : { fd: socket, kind: target.udpKind };
-    const { fd } = way;
-    const flow = new UdpFlow({ owner: this, target, client, path, replay, hasRetired, ...way });
-    flow.follows(tries);
-    flow.begun();
-    target.taken();
-    this.port.joined(target);
+  /** Continues what was on its way here in another process. */
+  resumeWaiting(record: WaitingRecord): void {
     const { loop } = this.port.worker;
-    if (loop.handlers[fd] !== undefined) {
-      // It is watched since an earlier flow.
-      loop.renew(fd, flow);
-      return flow;
+    loop.inNextTurn({ run: () => this.bring(FlowClient.of(record), record.datagrams) });
+  }
+
+  bring(from: FlowClient, datagrams: readonly Uint8Array[]): void {
+    if (this.#isClosed) return;
+    for (const datagram of datagrams) {
+      // As for those of the inbox.
+      if (this.#flowOfCopy(from)?.sendCopy(datagram) === false) this.#flowOfCopy(from)?.sendCopy(datagram);
     }
-    const status = loop.watch(fd, FLOW_EVENTS, flow);
-    if (status === 0) return flow;
-    flow.fail(-status);
-    return undefined;
   }
 
-  /** Ends a retired flow for it, if that is necessary. */
-  #hasRoom({ client, path }: Pick<UdpReplay, 'client' | 'path'>, tries: TryLog | undefined): boolean {
-    let limit = this.#limit();
-    const retired = this.flows.firstRetired;
-    if (limit !== undefined && retired !== undefined) {
-      // The new flow may be of the same client.
-      retired.cut('proxy-replaced');
-      limit = this.#limit();
-    }
-    if (limit === undefined) return true;
-    // No old flow ends: a flood of forged clients must not end the flows of real ones.
-    this.port.limited(client, limit);
-    this.port.refusedDatagram(clientOf(path, client), 'refused-limit', tries);
-    return false;
+  watchSocket(_flow: UdpFlow, fd: number): void {
+    this.#ownSockets++;
+    // As it may have received others' datagrams, it is one more listener at first.
+    must('epoll_ctl', this.port.worker.loop.watch(fd, EPOLLIN, this));
   }
 
-  /** The limit that keeps a new flow out, if any. */
-  #limit(): Limit | undefined {
-    const { share, worker } = this.port;
-    const limit = worker.shares.flows.limitOf(share);
-    if (limit !== undefined) return `flows-${limit}`;
-    return worker.admission.admitsFlow(share) ? undefined : 'descriptors';
+  readSocket(_flow: UdpFlow, fd: number): void {
+    this.#read(fd, this.port.worker.inbox.capacity);
   }
 
-  /** Whether another endpoint may be asked. */
-  #failed(target: Target, client: Address, errno: number): boolean {
-    if (this.#problem === undefined) return this.port.flowFailed(target, client, errno);
-    this.port.dialPrevented(target, this.#problem);
-    return false;
-  }
-
-  /** The client if this endpoint sees its address. */
-  #keptBy({ endpoint }: Target, address: Address, path: ReplyPath): KeptClient | 'unknown' | undefined {
-    const { keptAddresses, worker } = this.port;
-    if (keptAddresses === undefined || !canSee(endpoint.address, address)) return undefined;
-    const client = { address, name: path.name, needsNewPort: false };
-    return keptUdpClient(worker.clients, keptAddresses, client, () => {
-      if (getsockname(this.fd, localName) < 0) return undefined;
-      putLocalAddress(path, localNameWords);
-      return worker.keptDials.destinationOf(localNameWords, client);
+  releaseSocket(_flow: UdpFlow, fd: number): void {
+    const { loop } = this.port.worker;
+    this.#ownSockets--;
+    stopReceiving(fd);
+    // The inbox may be in use now.
+    loop.atEndOfTurn({
+      run: () => {
+        this.#readAll(fd);
+        loop.close(fd);
+      },
     });
   }
 
-  /** Or a negative errno. `client`: if the endpoint sees its address. */
-  #connect(target: Target, client: KeptClient | 'unknown' | undefined): FlowSocket {
-    this.#problem = client === 'unknown' ? UNKNOWN_DESTINATION : undefined;
-    if (client === 'unknown') return -EADDRNOTAVAIL;
-    const { endpointSockets, keptFlowSockets } = this.port.worker;
-    const earlier = client && keptFlowSockets.take(target.endpoint, client.address);
-    if (earlier !== undefined) return earlier;
-    const parked = client === undefined ? endpointSockets.takeUdp(target.udpKind) : -1;
-    const fd = parked >= 0 ? parked : this.#open(target);
-    if (fd < 0) return fd;
-    return client === undefined
-      ? this.#checked(connect(fd, target.address), fd, target)
-      : this.#dialKept(fd, target, client);
+  #readAll(fd: number): void {
+    const { capacity } = this.port.worker.inbox;
+    for (let read = 0; read < MAX_UNREAD && !this.#read(fd, capacity); read += capacity);
   }
 
-  /** The same for a new socket. */
-  #dialKept(fd: number, target: Target, client: KeptClient): FlowSocket {
-    const { keptDials, keptFlowSockets, loop } = this.port.worker;
-    const { endpoint } = target;
-    let dialled = keptDials.connectUdp(fd, endpoint, client);
-    // They hold local ports.
-    if (dialled === -EADDRNOTAVAIL && keptFlowSockets.closeAll()) dialled = keptDials.connectUdp(fd, endpoint, client);
-    const status = this.#checked(dialled, fd, target);
-    this.#problem = keptDials.problem;
-    const { source } = keptDials;
-    if (status < 0 || source === undefined) return status;
-    return new KeptSocket(keptFlowSockets, { fd, source, endpoint, client: client.address }, loop.nowMs);
+  /** Reads once. Whether nothing was left. */
+  #read(fd: number, atMost: number): boolean {
+    const { catchUp, inbox } = this.port.worker;
+    const count = inbox.receive(fd, atMost);
+    if (count === atMost) {
+      this.#unread.add(fd);
+      this.#readSince += count;
+    } else if (this.#readSince > 0) {
+      this.#unread.delete(fd);
+      if (this.#unread.size === 0) this.#readSince = 0;
+    }
+    catchUp();
+    for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
+    // One of a flow's own socket is of a reply that its client has refused.
+    const hasFailed = count < 0 && count !== -EAGAIN && fd === this.fd;
+    if (hasFailed && !this.#isClosed) this.retryAfter('recvmmsg', -count);
+    return count < atMost;
   }
 
-  /** `fd` if it is connected to the target, with this `status`; else it is closed. */
-  #checked(status: number, fd: number, target: Target): number {
-    const { endpointSockets, loop } = this.port.worker;
-    if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
-    loop.close(fd);
-    return status === 0 ? -ECONNREFUSED : status;
+  /** Sends datagram `i` and those of the same client behind it, as far as one run can take them. Returns how many. */
+  #deliver(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const flow = this.#flowOf(i);
+    if (flow === undefined) return 1;
+    const count = inbox.run(i, this.#endOfClient(i, end));
+    const sent = flow.send(inbox, i, count);
+    if (flow.mayMove) this.#mayPassOn(flow);
+    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again. That one may
+    // have refused those already.
+    let done = sent;
+    for (let refusals = 1; done < count && refusals <= MAX_REFUSALS; refusals++) {
+      const next = this.#flowOf(i + done);
+      if (next === undefined) return done + 1;
+      done += next.send(inbox, i + done, count - done);
+    }
+    if (done < count) this.port.count('limited', undefined, count - done);
+    return count;
   }
 
-  /** A new socket, or a negative errno. */
-  #open({ family }: Target): number {
-    const { admission, endpointSockets, loop } = this.port.worker;
-    let fd = socket(family, SOCK_DGRAM);
-    if (isExhaustion(-fd) && admission.makeRoom()) fd = socket(family, SOCK_DGRAM);
-    if (fd < 0) return fd;
-    loop.own(fd);
-    endpointSockets.prepare(fd, []);
-    return fd;
+  /** That of datagram `i`, perhaps a new one. */
+  #flowOf(i: number): UdpFlow | undefined {
+    const { inbox } = this.port.worker;
+    const known = this.#flows.table.get(inbox.localKey(i), inbox.clientKey(i));
+    return known ?? this.#flows.begin(new FlowClient(inbox.replyPath(i)));
+  }
+
+  #flowOfCopy(from: FlowClient): UdpFlow | undefined {
+    return this.#flows.table.get(from.localKey, from.clientKey) ?? this.#flows.begin(from);
+  }
+
+  /** The first datagram after `i` that is not of the same client at the same address. */
+  #endOfClient(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const [local, client] = [inbox.localKey(i), inbox.clientKey(i)];
+    let next = i + 1;
+    while (next < end && inbox.clientKey(next) === client && inbox.localKey(next) === local) next++;
+    return next;
+  }
+
+  #mayPassOn(flow: UdpFlow): void {
+    // One that is about to move is no part of what there is to even out.
+    if (!flow.hasOwnSocket) flow.noteActive();
+    if (this.port.canSpread()) this.#movable = flow;
+  }
+
+  /**
+   * Gives the flow a socket of its own, which it can go on with in another worker (docs/adr/0037). All that came before
+   * has been read, or is read here: nothing of this client is sent after what comes to the new socket.
+   */
+  #separate(flow: UdpFlow): void {
+    const { worker, share } = this.port;
+    if (this.#ownSockets + this.#away.size >= MAX_OWN_SOCKETS) return;
+    if (!worker.shares.flowDescriptors.mayTake(share)) return;
+    const link = this.port.carrierForConnection();
+    if (link === undefined) return;
+    let fd = -1;
+    try {
+      fd = openFlowSocket(this.fd, flow.from.path);
+      worker.loop.own(fd);
+      flow.carrier = link.worker;
+      flow.useSocket(fd);
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      // No descriptor or watch is left, or the address has gone: it stays as it is.
+      flow.staysHere = true;
+      if (fd >= 0) flow.releaseSocket();
+      return;
+    }
+    this.#readAll(this.fd);
+  }
+
+  /** Another worker goes on with it. */
+  #passOn(flow: UdpFlow): void {
+    const { peers, spreading } = this.port.worker;
+    if (!flow.isApart || !spreading.wants) return;
+    const link = flow.carrier === undefined ? this.port.carrierForConnection() : peers.to(flow.carrier);
+    if (link === undefined || link.isClosed) return;
+    this.#ownSockets--;
+    const record = flow.depart();
+    const away = new AwayFlow(this.port, flow.target, { from: flow.from, onEnd: (ended) => this.#forget(ended) });
+    this.#away.add(away);
+    link.carry(away, record);
+  }
+
+  /** It counts against the limits no longer. */
+  #forget(away: AwayFlow): void {
+    if (!this.#away.delete(away)) return;
+    const { descriptors, flows } = this.port.worker.shares;
+    flows.give(1, this.port.share);
+    descriptors.give(1, this.port.share);
   }
 }
 
-function addressOf({ name }: ReplyPath): Address {
-  return addressIn(name) as Address;
+/** What the home knows of a flow that another worker carries. */
+class AwayFlow extends AwaySession {
+  readonly #from: FlowClient;
+  readonly #onEnd: (away: AwayFlow) => void;
+
+  constructor(port: Port, target: Target, { from, onEnd }: { from: FlowClient; onEnd: (away: AwayFlow) => void }) {
+    super(port, target);
+    this.#from = from;
+    this.#onEnd = onEnd;
+  }
+
+  onOver(over: Over): void {
+    this.uncount();
+    this.#onEnd(this);
+    if (over.kind === 'flow-failed') this.port.flowFailedElsewhere(this.target, this.#from.address, over.reason);
+  }
 }

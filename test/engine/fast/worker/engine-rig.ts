@@ -129,15 +129,15 @@ export function engineRig(
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };
   };
-  /** The way to another worker, the home of this Service port. `fds`: this worker's sockets of a UDP port. */
-  const home = (port: number, fds: readonly number[] = []) => {
+  /** The way to another worker, the home of this Service port. `fd`: its listener, of a UDP port. */
+  const home = (port: number, fd = -1) => {
     const { port1, port2 } = new MessageChannel();
     t.after(() => port2.close());
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
-    const named = { port, name: `a/${port}`, protocol: fds.length === 0 ? 'TCP' : 'UDP' } as const;
+    const named = { port, name: `a/${port}`, protocol: fd < 0 ? 'TCP' : 'UDP' } as const;
     command(
-      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, taken: ofNamespace, home: 1, fds },
+      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, taken: ofNamespace, home: 1, fd },
       { kind: 'link', worker: 1, channel: port1 },
     );
     const tell = (message: Passed) => {

@@ -39,7 +39,7 @@ test('a flow whose home died before it arrived ends like any other, and its sock
     control: bytes(path.control),
   };
 
-  const { counters, tell } = home(7, [listener.fd]);
+  const { counters, tell } = home(7, listener.fd);
   const update = (backends: Parameters<typeof counters.follow>[0]) =>
     command({ kind: 'update', port: 7, backends: counters.follow(backends) });
   update({ endpoints: [endpoint], affinity: { type: 'None' } });

@@ -80,23 +80,23 @@ test('all stays where the machine has no core to spare', () => {
   pass(WINDOWS, 0.01, 30);
   assert.deepEqual(moved(), []);
   assert.deepEqual(new Set(clients()), new Set([undefined]));
-  assert.equal(spreading.wantsSharedSockets, false);
+  assert.equal(spreading.wants, false);
 });
 
 test('what does not come back stays until there was a core to spare for half a second', () => {
-  const { machine, spreading, say, pass, moved } = rig();
+  const { machine, say, pass, moved } = rig();
   for (const other of OTHERS) say(other, { isWaiting: true });
   pass(WINDOWS - 1, 0.01, 30);
-  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false]);
+  assert.deepEqual(moved(), []);
   machine.idleCores = 0.3;
   pass(WINDOWS / 2, 0.01, 30);
   machine.idleCores = 4;
   pass(WINDOWS / 2, 0.01, 30);
-  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false], 'time without counts against it');
+  assert.deepEqual(moved(), [], 'time without counts against it');
   pass(1, 0.01, 30);
-  assert.deepEqual([moved().length, spreading.wantsSharedSockets], [20, true]);
+  assert.deepEqual(moved().length, 20);
   pass(1, 0.5, 30);
-  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false], 'it has time again');
+  assert.deepEqual(moved(), [], 'it has time again');
 });
 
 test('a busy worker leaves out another busy one while there is one that waits', () => {

@@ -1,10 +1,14 @@
-import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
+/** A number, or a text: numbers cost nothing to look up. */
+export type Key = number | string;
 
-type Key = number | string;
-
-interface Flow {
+/** A client's address and port, and the address of this node that it uses. */
+export interface FlowKeys {
   readonly localKey: Key;
   readonly clientKey: Key;
+}
+
+interface Flow {
+  readonly from: FlowKeys;
   readonly hasRetired: boolean;
 }
 
@@ -25,22 +29,19 @@ export class FlowTable<Each extends Flow> {
     return this.#clientsAt(local)?.get(client);
   }
 
-  at(path: ReplyPath): Each | undefined {
-    const { local, client } = keysOf(path);
-    return this.get(local, client);
-  }
-
   add(flow: Each): void {
     if (flow.hasRetired) this.#retired.add(flow);
     else this.#addCurrent(flow);
     this.size++;
   }
 
-  retire(flow: Each & { hasRetired: boolean }): void {
-    if (flow.hasRetired) return;
+  /** False when it has retired before. */
+  retire(flow: Each & { hasRetired: boolean }): boolean {
+    if (flow.hasRetired) return false;
     this.delete(flow);
     flow.hasRetired = true;
     this.add(flow);
+    return true;
   }
 
   get firstRetired(): Each | undefined {
@@ -52,8 +53,8 @@ export class FlowTable<Each extends Flow> {
 
   /** Whether it was there. */
   delete(flow: Each): boolean {
-    const { localKey, clientKey, hasRetired } = flow;
-    const wasThere = hasRetired
+    const { localKey, clientKey } = flow.from;
+    const wasThere = flow.hasRetired
       ? this.#retired.delete(flow)
       : (this.#byLocal.get(localKey)?.delete(clientKey) ?? false);
     if (wasThere) this.size--;
@@ -67,12 +68,12 @@ export class FlowTable<Each extends Flow> {
   }
 
   #addCurrent(flow: Each): void {
-    let clients = this.#clientsAt(flow.localKey);
+    let clients = this.#clientsAt(flow.from.localKey);
     if (clients === undefined) {
       clients = new Map();
-      this.#byLocal.set(flow.localKey, clients);
+      this.#byLocal.set(flow.from.localKey, clients);
     }
-    clients.set(flow.clientKey, flow);
+    clients.set(flow.from.clientKey, flow);
   }
 
   #clientsAt(local: Key): Map<Key, Each> | undefined {

@@ -1,6 +1,8 @@
-import type { Member } from '../services/member.ts';
-import type { Pick } from '../services/picker.ts';
-import type { Resource, Share } from './core/shares.ts';
+import type { Address } from '../../model/address.ts';
+import type { Pick } from '../../services/picker.ts';
+import { Deadline } from './deadlines.ts';
+import type { Port } from './port.ts';
+import type { Target } from './target.ts';
 
 /** The objects around a datagram; without it, empty datagrams would cost nothing. */
 const OVERHEAD_BYTES = 512;
@@ -23,67 +25,66 @@ const ROUND_TRIP_MS = 100;
 /** Endpoints that are asked in turn. Each further one multiplies what one forged datagram costs. */
 const MAX_ASKED = 8;
 
-interface ReplayingPort {
-  readonly thread: { readonly shares: { readonly datagramBytes: Resource } };
-  readonly share: Share;
-  /** See `Backends.udpReplayMs`. */
-  readonly udpReplayMs: number | undefined;
-}
-
 interface Kept {
   readonly datagram: Uint8Array;
   /** To the endpoint that is asked now. */
   sentMs: number;
 }
 
+interface Client {
+  readonly address: Address;
+}
+
 interface AskedFlow {
-  readonly target: Member;
+  readonly target: Target;
   readonly hasRetired: boolean;
+  /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void;
+}
+
+/** Whoever begins flows of one Service port. */
+export interface Asking<From extends Client, Flow extends AskedFlow> {
+  readonly port: Port;
+  /** A flow to the next endpoint of the replay's pick, if there is one. */
+  ask(replay: Replay<From, Flow>): Flow | undefined;
+  /** The flow only passes on late answers from now on. */
+  retire(flow: Flow): void;
 }
 
 /**
  * What one client has asked and nobody has answered yet. If the endpoint refuses, or stays silent where the Service
  * wants that, the next endpoint is asked the same, in a flow of its own.
  */
-export abstract class Replay<Flow extends AskedFlow> {
+export class Replay<From extends Client, Flow extends AskedFlow> {
+  readonly from: From;
   /** The client has another flow by now. */
   hasRetired = false;
   /** An endpoint has stayed silent: its answer may only be late. */
   mayBeAnswered = false;
-  readonly #held: Resource;
-  readonly #port: ReplayingPort;
+  isOver = false;
+  readonly #asking: Asking<From, Flow>;
+  readonly #silence = new Deadline(this);
   /** In the order in which they came. Nobody may change their bytes. */
   #datagrams: Kept[] = [];
   #bytes = 0;
-  #isOver = false;
-  #pick: Pick<Flow['target']> | undefined;
+  #pick: Pick<Target> | undefined;
   /** Which the pick does not know of. */
-  #askedBefore: Flow['target'] | undefined;
+  #askedBefore: Target | undefined;
   /** They are not asked again: a kernel limits how often it refuses, and silence leaves the client waiting. */
-  #refusing: Set<Flow['target']> | undefined;
+  #refusing: Set<Target> | undefined;
   /** Whose endpoint is asked now. */
   #flow: Flow | undefined;
   #asked = 0;
 
-  constructor(port: ReplayingPort) {
-    this.#held = port.thread.shares.datagramBytes;
-    this.#port = port;
+  constructor(asking: Asking<From, Flow>, from: From) {
+    this.from = from;
+    this.#asking = asking;
   }
 
-  protected abstract get nowMs(): number;
-  protected abstract pick(): Pick<Flow['target']>;
-  /** A flow to the next endpoint, if there is one. */
-  protected abstract ask(): Flow | undefined;
-  /** The flow only passes on late answers from now on. */
-  protected abstract retire(flow: Flow): void;
-  /** Calls {@link onSilence} after this time, and no longer after an earlier one. */
-  protected abstract wait(ms: number): void;
-  protected abstract stopWaiting(): void;
-
   /** The next endpoint to ask, of a pick that is made when it is needed: most questions are answered. */
-  next(): Flow['target'] | undefined {
-    this.#pick ??= this.pick();
+  next(): Target | undefined {
+    const { port } = this.#asking;
+    this.#pick ??= port.picker.pick(this.from.address, port.thread.nowMs);
     for (;;) {
       const member = this.#pick.next();
       const isAsked = member !== undefined && (member === this.#askedBefore || this.#refusing?.has(member));
@@ -99,7 +100,7 @@ export abstract class Replay<Flow extends AskedFlow> {
 
   /** Asks for the first time. */
   begin(): Flow | undefined {
-    this.#flow = this.ask();
+    this.#flow = this.#asking.ask(this);
     if (this.#flow === undefined) this.#end();
     else this.#wait();
     return this.#flow;
@@ -119,40 +120,12 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#wait();
   }
 
-  /** The flow goes on elsewhere, with these: next is {@link rejoin} or {@link goOn}. */
-  leave(): readonly Uint8Array[] {
-    const datagrams = this.#datagrams.map(({ datagram }) => datagram);
-    this.stopWaiting();
-    this.#flow = undefined;
-    this.#held.give(this.#bytes, this.#port.share);
-    this.#bytes = 0;
-    this.#datagrams = [];
-    return datagrams;
-  }
-
-  /** After {@link leave}: the flow has come back. */
-  rejoin(flow: Flow, datagrams: readonly Uint8Array[]): void {
-    this.#flow = flow;
-    this.#addAll(datagrams);
-    this.#wait();
-  }
-
-  /** After {@link leave}, or first: `target` has not answered these, so the next endpoint is asked. */
-  goOn(target: Flow['target'], datagrams: readonly Uint8Array[]): void {
-    if (this.#asked === 0) {
-      this.#askedBefore = target;
-      this.#asked = 1;
-    }
-    this.#addAll(datagrams);
-    this.#askNext(false);
-  }
-
   /**
    * A datagram was sent at `sentMs`, and the kernel reported no refusal of earlier ones. So none of those that are a
    * round trip older is sent again: an endpoint may have got it. Where questions can be asked twice, all are kept.
    */
   wasSent(sentMs: number): void {
-    if (this.#port.udpReplayMs !== undefined) return;
+    if (this.#asking.port.udpReplayMs !== undefined) return;
     const first = this.#datagrams.findIndex((kept) => kept.sentMs >= sentMs - ROUND_TRIP_MS);
     this.#forget(first < 0 ? this.#datagrams.length : first);
   }
@@ -160,14 +133,14 @@ export abstract class Replay<Flow extends AskedFlow> {
   /** `count` answers came. Returns whether nothing is left to answer. */
   answered(count: number): boolean {
     // Where questions can be asked twice, each has an answer. Elsewhere any answer shows that the endpoint is there.
-    if (this.#port.udpReplayMs === undefined) {
+    if (this.#asking.port.udpReplayMs === undefined) {
       this.#end();
       return true;
     }
     this.#forget(count);
     if (this.#datagrams.length === 0) this.#end();
     else this.#wait();
-    return this.#isOver;
+    return this.isOver;
   }
 
   /** The flow has ended. */
@@ -175,81 +148,73 @@ export abstract class Replay<Flow extends AskedFlow> {
     if (flow === this.#flow) this.#end();
   }
 
-  refusedBy(target: Flow['target']): void {
-    this.#refusing ??= new Set();
-    this.#refusing.add(target);
-  }
-
   /** The flow has ended, and its endpoint will not answer. False when there is nothing to ask another one. */
   endedInVain(flow: Flow): boolean {
     if (flow !== this.#flow) return false;
-    this.refusedBy(flow.target);
+    this.#refusing ??= new Set();
+    this.#refusing.add(flow.target);
     const isKept = this.#datagrams.length > 0;
     this.#askNext(flow.hasRetired);
     return isKept;
   }
 
-  /** For what {@link wait} began. */
-  onSilence(): void {
+  /** The endpoint has been silent for too long. */
+  onDue(): void {
     const flow = this.#flow;
-    if (flow === undefined || this.#port.udpReplayMs === undefined) {
+    if (flow === undefined || this.#asking.port.udpReplayMs === undefined) {
       this.#end();
       return;
     }
     this.mayBeAnswered = true;
     const { hasRetired } = flow;
-    this.retire(flow);
+    this.#asking.retire(flow);
     this.#askNext(hasRetired);
   }
 
-  /** Whether the client's next datagram is wanted. */
-  protected get hasRoom(): boolean {
-    return !this.#isOver && this.#datagrams.length < MAX_DATAGRAMS;
-  }
-
-  /** Makes room for a datagram of this length, before it is copied. False at a limit. */
-  protected tryReserve(length: number): boolean {
+  /** Whether there is room for a datagram of this length, which {@link keep} takes: none is copied in vain. */
+  hasRoomFor(length: number): boolean {
+    if (this.isOver || this.#datagrams.length >= MAX_DATAGRAMS) return false;
+    const { port } = this.#asking;
     const bytes = length + OVERHEAD_BYTES;
-    if (!this.#held.tryTake(bytes, this.#port.share)) return false;
-    this.#bytes += bytes;
-    return true;
+    const hasRoom = port.thread.shares.datagramBytes.tryTake(bytes, port.share);
+    if (hasRoom) this.#bytes += bytes;
+    else port.count('notKept');
+    return hasRoom;
   }
 
-  /** After {@link tryReserve}. */
-  protected add(datagram: Uint8Array, sentMs = this.nowMs): void {
+  /** After {@link hasRoomFor}. */
+  keep(datagram: Uint8Array, sentMs = this.#asking.port.thread.nowMs): void {
     this.#datagrams.push({ datagram, sentMs });
   }
 
   /** The first `count` are never sent again. */
   #forget(count: number): void {
     for (const { datagram } of this.#datagrams.splice(0, count)) {
-      const bytes = datagram.length + OVERHEAD_BYTES;
-      this.#bytes -= bytes;
-      this.#held.give(bytes, this.#port.share);
+      this.#give(datagram.length + OVERHEAD_BYTES);
     }
   }
 
-  /** Another process or worker has sent them. When is not known, so the next datagram makes them old. */
+  /** Another process has sent them. When is not known, so the next datagram makes them old. */
   #addAll(datagrams: readonly Uint8Array[]): void {
     for (const datagram of datagrams) {
-      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram, Number.NEGATIVE_INFINITY);
+      if (this.hasRoomFor(datagram.length)) this.keep(datagram, Number.NEGATIVE_INFINITY);
     }
   }
 
   #askNext(hasRetired: boolean): void {
-    if (this.#isOver) return;
+    if (this.isOver) return;
     // It may have to end to make room, which must not end this.
     this.#flow = undefined;
     this.hasRetired = hasRetired;
     const datagrams = this.#datagrams;
-    const flow = datagrams.length > 0 ? this.ask() : undefined;
+    const flow = datagrams.length > 0 ? this.#asking.ask(this) : undefined;
     this.#flow = flow;
     if (flow === undefined) {
       this.#end();
       return;
     }
     this.#wait();
-    const { nowMs } = this;
+    const { nowMs } = this.#asking.port.thread;
     for (const kept of datagrams) {
       kept.sentMs = nowMs;
       flow.resend(kept.datagram);
@@ -259,16 +224,22 @@ export abstract class Replay<Flow extends AskedFlow> {
   }
 
   #wait(): void {
-    this.wait(this.#port.udpReplayMs ?? REFUSAL_MS);
+    const { port } = this.#asking;
+    port.thread.loop.start(this.#silence, port.udpReplayMs ?? REFUSAL_MS);
   }
 
   #end(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.stopWaiting();
+    if (this.isOver) return;
+    this.isOver = true;
+    this.#silence.cancel();
     this.#flow = undefined;
-    this.#held.give(this.#bytes, this.#port.share);
-    this.#bytes = 0;
+    this.#give(this.#bytes);
     this.#datagrams = [];
+  }
+
+  #give(bytes: number): void {
+    const { port } = this.#asking;
+    this.#bytes -= bytes;
+    port.thread.shares.datagramBytes.give(bytes, port.share);
   }
 }

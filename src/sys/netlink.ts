@@ -1,7 +1,7 @@
 import { callsAside } from './calls.ts';
 import { close } from './descriptor.ts';
 import { Memory } from './memory.ts';
-import { recv, SOCK_RAW, send, socket } from './socket.ts';
+import { recv, SO_SNDBUFFORCE, SOCK_RAW, SOL_SOCKET, send, setOption, socket } from './socket.ts';
 import { EAGAIN, must, SysError } from './sys-error.ts';
 
 /*
@@ -58,14 +58,20 @@ export function askNetlink(protocol: number, request: Buffer, visit: AnswerVisit
   try {
     const memory = Memory.of(request);
     must('send', send(fd, memory, 0, memory.length));
-    const answer = new Memory(BUFFER_BYTES);
-    for (;;) {
-      const received = recv(fd, answer, 0, answer.length);
-      if (received === -EAGAIN) return refusals;
-      visitAnswers(answer.bytes, must('recv', received), visit, (errno) => refusals.push(errno));
-    }
+    readAnswers(fd, visit, refusals);
+    return refusals;
   } finally {
     close(fd);
+  }
+}
+
+/** All that the kernel has answered by now. */
+function readAnswers(fd: number, visit: AnswerVisitor, refusals: number[]): void {
+  const answer = new Memory(BUFFER_BYTES);
+  for (;;) {
+    const received = recv(fd, answer, 0, answer.length);
+    if (received === -EAGAIN) return;
+    visitAnswers(answer.bytes, must('recv', received), visit, (errno) => refusals.push(errno));
   }
 }
 
@@ -81,6 +87,24 @@ export function askNetfilter(
   const refused = refusals.find((errno) => errno !== tolerated);
   if (refused !== undefined) throw new SysError('netfilter', refused);
   return refusals.length;
+}
+
+/**
+ * Changes netfilter by one batch, all of it or nothing, on another thread: the kernel may wait for another program's
+ * change. Rejects with a {@link SysError} when the kernel refuses it.
+ */
+export async function changeNetfilter(batch: Buffer): Promise<void> {
+  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
+  try {
+    // In a user namespace this is refused, and the default is enough for a small batch.
+    setOption(fd, { level: SOL_SOCKET, name: SO_SNDBUFFORCE, value: 2 * batch.length });
+    must('send', await aside(callsAside.send, send, fd, Memory.of(batch)));
+    const refusals: number[] = [];
+    readAnswers(fd, () => {}, refusals);
+    if (refusals[0] !== undefined) throw new SysError('netfilter', refusals[0]);
+  } finally {
+    close(fd);
+  }
 }
 
 function behindHeader(visit: AnswerVisitor): AnswerVisitor {

@@ -6,6 +6,7 @@ import { machine } from '../kernel/addresses.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
 import { type Flavour, installedFlavours, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
+import { type NftOptions, nftMethod, openNft } from '../kernel/nft/open-nft.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
@@ -26,16 +27,28 @@ export async function openCapture(
 
 /** In the order in which they are tried. */
 export function candidates(
-  { iptablesMode }: Pick<Config, 'iptablesMode' | 'dataPlane'>,
+  { iptablesMode, dataPlane }: Pick<Config, 'iptablesMode' | 'dataPlane'>,
   means: Means,
 ): readonly Candidate[] {
-  return [{ name: 'iptables', open: () => openIptables(iptablesMode, means) }];
+  return [
+    { name: 'iptables', open: () => openIptables(iptablesMode, means) },
+    { name: 'nft', open: () => openNft(nftOptions(dataPlane.connectionMark, means)) },
+  ];
 }
 
 /** All that a proxy may have used on this node over time. */
-export async function everyMethod(mode: Flavour | 'auto', means: Means): Promise<readonly CaptureMethod[]> {
+export async function everyMethod(
+  mode: Flavour | 'auto',
+  connectionMark: number,
+  means: Means,
+): Promise<readonly CaptureMethod[]> {
   const flavours = mode === 'auto' ? await installedFlavours(means.exec) : [mode];
-  return await Promise.all(flavours.map((flavour) => openIptables(flavour, means)));
+  const byIptables = flavours.map((flavour) => openIptables(flavour, means));
+  return await Promise.all([...byIptables, nftMethod(nftOptions(connectionMark, means))]);
+}
+
+function nftOptions(mark: number | undefined, { exec, log }: Means): NftOptions {
+  return { exec, mark, isLocal: machine.isLocal, clock, log };
 }
 
 export async function openIptables(flavour: Flavour | 'auto' | Tools, { exec, log }: Means): Promise<CaptureMethod> {

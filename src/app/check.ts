@@ -140,7 +140,8 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
     },
     {
       name: 'kernel rules',
-      run: async () => (method ? checkKernelRules(await apart(method), families, clock) : []),
+      // The probe of nft has offered the whole table.
+      run: async () => (method?.name === 'iptables' ? checkKernelRules(await apart(method), families, clock) : []),
     },
     { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
     {

@@ -53,8 +53,7 @@ async function cleanup({ iptablesMode: mode, connectionMark, log: logConfig }: C
   const log = openLog(logConfig);
   const exec = createExec({ clock });
   // A node may have used several over time.
-  const methods = await everyMethod(mode, { exec, log });
-  if (methods.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
+  const methods = await everyMethod(mode, connectionMark, { exec, log });
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const failures = await cleanUp({ methods, conntrack, connectionMark, log });
   await log.flush();

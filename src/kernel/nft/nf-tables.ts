@@ -1,0 +1,284 @@
+import { type Element, type SetName, shapeOf } from '../../capture/nft/element.ts';
+import type { ElementChange } from '../../capture/nft/nft-kernel.ts';
+import { TABLE } from '../../capture/nft/table.ts';
+import type { Address, IpFamily } from '../../model/address.ts';
+import { parseAddress } from '../../model/address.ts';
+import {
+  askNetfilter,
+  changeNetfilter,
+  dumpNetfilter,
+  encodeAttribute,
+  encodeMessage,
+  encodeNested,
+  encodeWord,
+  NLM_F_CREATE,
+  NLM_F_DUMP,
+  nfgenmsg,
+  visitAttributes,
+} from '../../sys/netlink.ts';
+import { ADDRESS_FAMILY } from '../../sys/socket.ts';
+import { ENOENT, SysError } from '../../sys/sys-error.ts';
+import { ipBytes, ipText } from '../../util/ip-bytes.ts';
+
+export { nftGeneration } from '../iptables/kernel-tables.ts';
+
+/*
+ * Elements of sets, without the program `nft`: it takes 860 ms to print 30,000 of them, and releases of it crash over
+ * sets that newer ones have made (kubernetes/kubernetes#136786). Messages: uapi/linux/netfilter/nf_tables.h.
+ */
+
+const NFNL_SUBSYS_NFTABLES = 10;
+const message = (number: number) => (NFNL_SUBSYS_NFTABLES << 8) | number;
+const DELTABLE = message(2);
+const GETRULE = message(7);
+const NEWSETELEM = message(12);
+const GETSETELEM = message(13);
+const DELSETELEM = message(14);
+const NFNL_MSG_BATCH_BEGIN = 0x10;
+const NFNL_MSG_BATCH_END = 0x11;
+
+const NFTA_TABLE_NAME = 1;
+const NFTA_RULE_TABLE = 1;
+const NFTA_RULE_CHAIN = 2;
+const NFTA_RULE_HANDLE = 3;
+const NFTA_SET_ELEM_LIST_TABLE = 1;
+const NFTA_SET_ELEM_LIST_SET = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS = 3;
+const NFTA_LIST_ELEM = 1;
+const NFTA_SET_ELEM_KEY = 1;
+const NFTA_SET_ELEM_DATA = 2;
+const NFTA_SET_ELEM_TIMEOUT = 4;
+const NFTA_SET_ELEM_EXPIRATION = 5;
+const NFTA_SET_ELEM_USERDATA = 6;
+const NFTA_DATA_VALUE = 1;
+const NFTA_DATA_VERDICT = 2;
+const NFTA_VERDICT_CODE = 1;
+const NFTA_VERDICT_CHAIN = 2;
+const NFT_GOTO = -4;
+
+/** Of libnftnl (`NFTNL_UDATA_SET_ELEM_COMMENT`): what `nft` prints as the comment. */
+const UDATA_COMMENT = 0;
+/** Of our own, which `nft` passes over: the rest of a comment that is too long for it. */
+const UDATA_REST = 100;
+/** `NFTNL_UDATA_COMMENT_MAXLEN`: nft reads no longer one, so a ruleset that was printed could not be loaded again. */
+const MAX_COMMENT = 127;
+
+const PROTOCOL_NUMBERS = { TCP: 6, UDP: 17 } as const;
+
+/** A set of a batch is at most this large, because a refusal has all of it, and a buffer has to hold that. */
+const MAX_MESSAGE_BYTES = 16_384;
+
+/** Rejects with a `SysError`. */
+export async function changeElements(family: IpFamily, { deleted, added }: ElementChange): Promise<void> {
+  const messages = [
+    ...elementMessages(family, deleted, (element) => encodeElement(element, false), DELSETELEM, 0),
+    ...elementMessages(family, added, (element) => encodeElement(element, true), NEWSETELEM, NLM_F_CREATE),
+  ];
+  if (messages.length > 0) await changeNetfilter(batch(messages));
+}
+
+/** `undefined` where there is no such set. Rejects with a `SysError`. */
+export async function readElements(family: IpFamily, set: SetName): Promise<readonly Element[] | undefined> {
+  const elements: Element[] = [];
+  const request = encodeMessage(GETSETELEM, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family]), ...setName(set)]);
+  return orAbsent(async () => {
+    await dumpNetfilter(request, (bytes, begin, end) => collectElements(set, bytes.subarray(begin, end), elements));
+    return elements;
+  });
+}
+
+/** The element with the key of this one. Rejects with a `SysError`. */
+export async function readElement(family: IpFamily, key: Element): Promise<Element | undefined> {
+  const elements: Element[] = [];
+  const [request] = elementMessages(family, [key], (element) => encodeElement(element, false), GETSETELEM, 0);
+  return orAbsent(async () => {
+    askNetfilter(request as Buffer, {
+      visit: (bytes, begin, end) => collectElements(key.set, bytes.subarray(begin, end), elements),
+    });
+    return elements[0];
+  });
+}
+
+/** The handles of the rules in each chain of our table. Rejects with a `SysError`. */
+export async function readRules(family: IpFamily): Promise<ReadonlyMap<string, string>> {
+  const chains = new Map<string, string>();
+  const request = encodeMessage(GETRULE, NLM_F_DUMP, [
+    nfgenmsg(ADDRESS_FAMILY[family]),
+    encodeAttribute(NFTA_RULE_TABLE, cString(TABLE)),
+  ]);
+  await dumpNetfilter(request, (bytes, begin, end) => {
+    const rule = attributes(bytes.subarray(begin, end));
+    if (textOf(rule.get(NFTA_RULE_TABLE)) !== TABLE) return;
+    const chain = textOf(rule.get(NFTA_RULE_CHAIN));
+    chains.set(chain, `${chains.get(chain) ?? ''} ${rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE()}`);
+  });
+  return chains;
+}
+
+/** Resolves with whether it was there. Rejects with a `SysError`. */
+export async function deleteNftTable(family: IpFamily, table: string): Promise<boolean> {
+  const deletion = encodeMessage(DELTABLE, 0, [
+    nfgenmsg(ADDRESS_FAMILY[family]),
+    encodeAttribute(NFTA_TABLE_NAME, cString(table)),
+  ]);
+  return (await orAbsent(() => changeNetfilter(batch([deletion])).then(() => true))) ?? false;
+}
+
+async function orAbsent<T>(ask: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (error instanceof SysError && error.errno === ENOENT) return undefined;
+    throw error;
+  }
+}
+
+function batch(messages: readonly Buffer[]): Buffer {
+  const bound = (type: number) => encodeMessage(type, 0, [nfgenmsg(0, NFNL_SUBSYS_NFTABLES)]);
+  return Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...messages, bound(NFNL_MSG_BATCH_END)]);
+}
+
+/** Elements of one set that follow each other share a message. */
+function elementMessages(
+  family: IpFamily,
+  elements: readonly Element[],
+  encode: (element: Element) => Buffer,
+  type: number,
+  flags: number,
+): readonly Buffer[] {
+  const messages: Buffer[] = [];
+  let [set, list, bytes]: [SetName | undefined, Buffer[], number] = [undefined, [], 0];
+  const finish = () => {
+    if (set === undefined || list.length === 0) return;
+    const content = [
+      nfgenmsg(ADDRESS_FAMILY[family]),
+      ...setName(set),
+      encodeNested(NFTA_SET_ELEM_LIST_ELEMENTS, list),
+    ];
+    messages.push(encodeMessage(type, flags, content));
+    [list, bytes] = [[], 0];
+  };
+  for (const element of elements) {
+    if (element.set !== set || bytes > MAX_MESSAGE_BYTES) finish();
+    set = element.set;
+    const encoded = encode(element);
+    list.push(encoded);
+    bytes += encoded.length;
+  }
+  finish();
+  return messages;
+}
+
+function setName(set: SetName): readonly Buffer[] {
+  return [
+    encodeAttribute(NFTA_SET_ELEM_LIST_TABLE, cString(TABLE)),
+    encodeAttribute(NFTA_SET_ELEM_LIST_SET, cString(set)),
+  ];
+}
+
+/** To delete or find one, its key is enough. */
+function encodeElement(element: Element, isWhole: boolean): Buffer {
+  const key = encodeNested(NFTA_SET_ELEM_KEY, [encodeAttribute(NFTA_DATA_VALUE, encodeKey(element))]);
+  if (!isWhole) return encodeNested(NFTA_LIST_ELEM, [key]);
+  const { data, leftMs, comment } = element;
+  return encodeNested(NFTA_LIST_ELEM, [
+    key,
+    ...(data === undefined ? [] : [encodeNested(NFTA_SET_ELEM_DATA, [encodeData(data)])]),
+    ...(leftMs === undefined ? [] : [encodeAttribute(NFTA_SET_ELEM_TIMEOUT, milliseconds(leftMs))]),
+    encodeAttribute(NFTA_SET_ELEM_USERDATA, encodeComment(comment)),
+  ]);
+}
+
+/** Each part is padded to four bytes. */
+function encodeKey({ set, address, protocol, port }: Element): Buffer {
+  const host = address === undefined || !shapeOf(set).hasAddress ? [] : ipBytes(address);
+  return Buffer.of(...host, PROTOCOL_NUMBERS[protocol], 0, 0, 0, port >> 8, port & 0xff, 0, 0);
+}
+
+function encodeData(data: number | string): Buffer {
+  if (typeof data === 'number') return encodeAttribute(NFTA_DATA_VALUE, Buffer.of(data >> 8, data & 0xff));
+  return encodeNested(NFTA_DATA_VERDICT, [
+    encodeWord(NFTA_VERDICT_CODE, NFT_GOTO >>> 0),
+    encodeAttribute(NFTA_VERDICT_CHAIN, cString(data)),
+  ]);
+}
+
+function encodeComment(comment: string): Buffer {
+  const record = (type: number, text: string) => {
+    const content = cString(text);
+    return Buffer.concat([Buffer.of(type, content.length), content]);
+  };
+  const rest = comment.slice(MAX_COMMENT);
+  const shown = record(UDATA_COMMENT, comment.slice(0, MAX_COMMENT));
+  return rest === '' ? shown : Buffer.concat([shown, record(UDATA_REST, rest)]);
+}
+
+function milliseconds(value: number): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64BE(BigInt(Math.max(1, Math.round(value))));
+  return bytes;
+}
+
+function collectElements(set: SetName, list: Buffer, into: Element[]): void {
+  const elements = attributes(list).get(NFTA_SET_ELEM_LIST_ELEMENTS);
+  if (elements === undefined) return;
+  visitAttributes(elements, 0, elements.length, (type, begin, end) => {
+    if (type !== NFTA_LIST_ELEM) return;
+    const element = decodeElement(set, attributes(elements.subarray(begin, end)));
+    if (element !== undefined) into.push(element);
+  });
+}
+
+/** Of what another program has added, an element that is none of ours is `undefined`. */
+function decodeElement(set: SetName, parts: ReadonlyMap<number, Buffer>): Element | undefined {
+  const shape = shapeOf(set);
+  const key = attributes(parts.get(NFTA_SET_ELEM_KEY)).get(NFTA_DATA_VALUE);
+  if (key === undefined || key.length < 8) return undefined;
+  const at = key.length - 8;
+  const protocol = key[at] === PROTOCOL_NUMBERS.TCP ? 'TCP' : 'UDP';
+  const address = shape.hasAddress ? parseAddress(ipText([...key.subarray(0, at)])) : undefined;
+  const left = parts.get(NFTA_SET_ELEM_EXPIRATION);
+  return {
+    set,
+    address: address as Address | undefined,
+    protocol,
+    port: key.readUInt16BE(at + 4),
+    data: decodeData(attributes(parts.get(NFTA_SET_ELEM_DATA))),
+    comment: decodeComment(parts.get(NFTA_SET_ELEM_USERDATA)),
+    leftMs: left === undefined ? undefined : Number(left.readBigUInt64BE()),
+  };
+}
+
+function decodeData(data: ReadonlyMap<number, Buffer>): number | string | undefined {
+  const chain = attributes(data.get(NFTA_DATA_VERDICT)).get(NFTA_VERDICT_CHAIN);
+  if (chain !== undefined) return textOf(chain);
+  const value = data.get(NFTA_DATA_VALUE);
+  return value === undefined || value.length < 2 ? undefined : value.readUInt16BE(0);
+}
+
+function decodeComment(bytes: Buffer | undefined): string {
+  const texts = new Map<number, string>();
+  for (let at = 0; bytes !== undefined && at + 2 <= bytes.length; ) {
+    const [type = 0, length = 0] = bytes.subarray(at, at + 2);
+    texts.set(type, textOf(bytes.subarray(at + 2, at + 2 + length)));
+    at += 2 + length;
+  }
+  return `${texts.get(UDATA_COMMENT) ?? ''}${texts.get(UDATA_REST) ?? ''}`;
+}
+
+/** The contents of attributes by type. */
+function attributes(bytes: Buffer | undefined): ReadonlyMap<number, Buffer> {
+  const contents = new Map<number, Buffer>();
+  if (bytes === undefined) return contents;
+  visitAttributes(bytes, 0, bytes.length, (type, begin, end) => contents.set(type, bytes.subarray(begin, end)));
+  return contents;
+}
+
+function cString(text: string): Buffer {
+  return Buffer.from(`${text}\0`, 'latin1');
+}
+
+function textOf(bytes: Buffer | undefined): string {
+  const end = bytes?.indexOf(0) ?? -1;
+  return bytes?.toString('latin1', 0, end < 0 ? undefined : end) ?? '';
+}

@@ -1,0 +1,40 @@
+import type { CaptureMethod } from '../../capture/method.ts';
+import type { NftKernel } from '../../capture/nft/nft-kernel.ts';
+import { createNft } from '../../capture/nft/nft-method.ts';
+import type { Address } from '../../model/address.ts';
+import { CaptureError } from '../../model/capture.ts';
+import type { Clock } from '../../util/clock.ts';
+import type { Log } from '../../util/log.ts';
+import type { Exec } from '../iptables/exec.ts';
+import { createFirewall } from './firewall.ts';
+import { createNftKernel } from './nft.ts';
+
+export interface NftOptions {
+  readonly exec: Exec;
+  /** Of what our tables let in, and of the proxy's own connections. */
+  readonly mark: number | undefined;
+  readonly isLocal: (address: Address) => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Captures by nftables tables of our own. Rejects with a {@link CaptureError} where something for it is missing. */
+export async function openNft(options: NftOptions): Promise<CaptureMethod> {
+  const kernel = await nftKernel(options);
+  const obstacle = await kernel.obstacle();
+  if (obstacle !== undefined) throw new CaptureError(obstacle, { mayPass: false });
+  return methodOn(kernel, options);
+}
+
+/** The same to remove what is there, for which nothing more than the kernel is needed. */
+export async function nftMethod(options: NftOptions): Promise<CaptureMethod> {
+  return methodOn(await nftKernel(options), options);
+}
+
+async function nftKernel({ exec }: NftOptions): Promise<NftKernel> {
+  return createNftKernel(exec, await import('./nf-tables.ts').catch(() => undefined));
+}
+
+function methodOn(kernel: NftKernel, { exec, mark, isLocal, clock, log }: NftOptions): CaptureMethod {
+  return createNft({ kernel, firewall: createFirewall(exec, mark), isLocal, clock, log });
+}

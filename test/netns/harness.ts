@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { after, afterEach, before } from 'node:test';
 import { Agent } from './agent.ts';
-import { FLAVOUR, type Flavour, Iptables } from './iptables.ts';
+import { CAPTURE, FLAVOUR, type Flavour, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
+import { NftTable } from './nft-table.ts';
 import type { Attempt } from './programs/outcomes.ts';
 import { ProxyProcess } from './proxy.ts';
 import { type Namespace, POD_ADDRESSES, Topology } from './topology.ts';
@@ -62,8 +63,12 @@ export interface ProxyOptions {
  * An environment for the tests of a suite, from its first test to its last: with one proxy for all of them, started
  * with these options, or `fresh`: each test starts its own, which ends with it.
  */
-export function testEnvironment(proxies?: ProxyOptions | 'fresh', flavour: Flavour = FLAVOUR): Environment {
-  const environment = new Environment(flavour);
+export function testEnvironment(
+  proxies?: ProxyOptions | 'fresh',
+  flavour: Flavour = FLAVOUR,
+  capture = CAPTURE,
+): Environment {
+  const environment = new Environment(flavour, capture);
   before(async () => {
     await environment.build();
     if (typeof proxies === 'object') await environment.startProxy(proxies);
@@ -81,15 +86,18 @@ export class Environment {
   client!: Agent;
   outside!: Agent;
   iptables!: Iptables;
+  nft!: NftTable;
   manifests!: Manifests;
   /** The last one that was started. */
   proxy!: ProxyProcess;
   readonly #flavour: Flavour;
+  readonly #capture: typeof CAPTURE;
   readonly #proxies = new Set<ProxyProcess>();
   #lastNumber = 0;
 
-  constructor(flavour: Flavour = FLAVOUR) {
+  constructor(flavour: Flavour = FLAVOUR, capture = CAPTURE) {
     this.#flavour = flavour;
+    this.#capture = capture;
   }
 
   /** Makes all of it; nothing is there before. */
@@ -101,6 +109,7 @@ export class Environment {
     this.client = new Agent(client, 'client');
     this.outside = new Agent(outside, 'outside');
     this.iptables = new Iptables(node, this.#flavour);
+    this.nft = new NftTable(node);
     this.manifests = new Manifests(this.temporary('manifests'));
     await Promise.all(this.pods.map(serveAll));
   }
@@ -142,6 +151,8 @@ export class Environment {
       options.namespace ?? this.topology.node,
       [
         ...(options.source ?? ['--manifests', this.manifests.directory]),
+        '--capture',
+        this.#capture,
         '--iptables-mode',
         this.#flavour,
         '--dataplane',
@@ -181,6 +192,7 @@ export class Environment {
     for (const proxy of this.#proxies) await proxy.stop();
     this.#proxies.clear();
     await this.iptables.flush();
+    if (this.#capture === 'nft') await this.nft.flush();
     this.manifests.clear();
   }
 
@@ -218,6 +230,10 @@ export class Environment {
   /** Waits until this number of rules redirects this address for the node's pods. */
   async waitForRules(address: string, count: number, timeoutMs?: number): Promise<void> {
     const present = async () => {
+      if (this.#capture === 'nft') {
+        const portals = await this.nft.elements('portals');
+        return portals.filter((element) => element.startsWith(`${address} . `)).length === count;
+      }
       const rules = await this.iptables.rules('KUBE-PORTALS-CONTAINER');
       return rules.filter((rule) => rule.includes(` -d ${address}/32 `)).length === count;
     };
@@ -251,6 +267,12 @@ export class Environment {
 
   /** The local port that this Service port (`test/name` or `test/name:port`) has been given, from the rules. */
   async localPort(servicePort: string): Promise<number> {
+    if (this.#capture === 'nft') {
+      const element = (await this.nft.elements('portals')).find((each) => each.includes(`"${servicePort}"`));
+      const port = / : (\d+)$/.exec(element ?? '')?.[1];
+      if (port === undefined) throw new Error(`no element for ${servicePort}`);
+      return Number(port);
+    }
     const rules = await this.iptables.rules('KUBE-PORTALS-HOST');
     const rule = rules.find(
       (line) => line.includes(`--comment "${servicePort}" `) || line.includes(` ${servicePort} -m`),

@@ -13,6 +13,14 @@ function flavourFrom(text: string): Flavour {
   throw new Error(`KUP_TEST_IPTABLES must be nft or legacy, not "${text}"`);
 }
 
+/** How the proxy under test captures packets: `KUP_TEST_CAPTURE`, by iptables unless that is `nft`. */
+export const CAPTURE = captureFrom(process.env['KUP_TEST_CAPTURE'] ?? 'iptables');
+
+function captureFrom(text: string): 'iptables' | 'nft' {
+  if (text === 'iptables' || text === 'nft') return text;
+  throw new Error(`KUP_TEST_CAPTURE must be iptables or nft, not "${text}"`);
+}
+
 /** The iptables programs of one flavour in one namespace. */
 export class Iptables {
   readonly #namespace: Namespace;

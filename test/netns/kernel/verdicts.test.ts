@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import type { Portal } from '../../../src/model/capture.ts';
+import { fileURLToPath } from 'node:url';
+import type { NodeFacts, Portal } from '../../../src/model/capture.ts';
 import type { ServicePort } from '../../../src/model/service-port.ts';
 import { nodeFacts, type PortalFields, planText, portal, renderPortals } from '../../capture/fixtures.ts';
 import { address, ENDPOINT } from '../../support/model.ts';
 import type { Agent } from '../agent.ts';
-import { testEnvironment } from '../harness.ts';
-import { FLAVOUR } from '../iptables.ts';
+import { type Environment, testEnvironment } from '../harness.ts';
+import { CAPTURE, FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 as SECOND } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS } from '../topology.ts';
@@ -99,14 +100,35 @@ function others(at: Addresses): readonly Portal[] {
   );
 }
 
+const BY = CAPTURE === 'nft' ? 'an nft table' : `iptables-${FLAVOUR}`;
+
+/** Captures for these portals on the node of the environment. */
+const INSTALL = {
+  async iptables({ topology }: Environment, portals: readonly Portal[], node: NodeFacts): Promise<void> {
+    const { rules } = renderPortals(portals, node);
+    const program = `${node.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
+    for (const table of ['nat', 'filter'] as const) {
+      const input = planText(table, '', rules) ?? '';
+      if (table === 'nat') assert.equal(input.includes('KUBE-USP-PB-'), portals.length > 100);
+      await topology.node.output([program, '-w', '30', '--noflush'], { input });
+    }
+  },
+  async nft({ topology }: Environment, portals: readonly Portal[], node: NodeFacts): Promise<void> {
+    const input = JSON.stringify({ portals, node, connectionMark: 0x2000 });
+    const program = fileURLToPath(new URL('../programs/nft-table.ts', import.meta.url));
+    await topology.node.output([process.execPath, program], { input });
+  },
+};
+
 for (const at of [IPV4, IPV6]) {
   for (const [bindAddress, more] of [
     [at.family === 'IPv4' ? '0.0.0.0' : '::', others(at)],
     [at.node, []],
   ] as const) {
     const amount = more.length > 0 ? ' in buckets' : '';
-    describe(`${at.family} packets meet the rules of iptables-${FLAVOUR}${amount}, bound to ${bindAddress}`, () => {
+    describe(`${at.family} packets meet the rules of ${BY}${amount}, bound to ${bindAddress}`, () => {
       const environment = testEnvironment();
+      let install: () => Promise<void>;
 
       before(async () => {
         await addIpv6(environment);
@@ -126,13 +148,9 @@ for (const at of [IPV4, IPV6]) {
           if (localSetPort !== undefined) await listen(localSetPort, `${name}-local`);
         }
         const node = { ...nodeFacts({ clusterCidrs: [at.pods], bindAddress }), family: at.family };
-        const { rules } = renderPortals([...PORTALS[at.family], ...more], { ...node, hostAddress: address(at.node) });
-        const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
-        for (const table of ['nat', 'filter'] as const) {
-          const input = planText(table, '', rules) ?? '';
-          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PB-'), more.length > 0);
-          await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
-        }
+        const portals = [...PORTALS[at.family], ...more];
+        install = () => INSTALL[CAPTURE](environment, portals, { ...node, hostAddress: address(at.node) });
+        await install();
       });
 
       type From = 'client' | 'pod' | 'node' | 'outside';
@@ -273,6 +291,8 @@ for (const at of [IPV4, IPV6]) {
         ].join('\n');
         const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
         await environment.topology.node.output([program, '-w', '30', '--noflush'], { input: firewall });
+        // As the next look at the rules would.
+        if (CAPTURE === 'nft') await install();
         await expect([
           ['client', at.clusterIP(10), 80, 'served'],
           ['node', at.clusterIP(10), 80, 'served'],

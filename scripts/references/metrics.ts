@@ -1,4 +1,4 @@
-import { Registry } from 'prom-client';
+import { ApiRequests } from '../../src/http/api-requests.ts';
 import {
   ENDPOINT_FAMILIES,
   OTHER_ENDPOINTS,
@@ -23,8 +23,9 @@ const OF_KUBE_PROXY = /^(kubeproxy|rest_client)_/;
 
 /** Every metric that the program can show, as it is registered, by what it is about. */
 export function describeMetrics(): Readonly<Record<string, readonly DescribedMetric[]>> {
-  const registry = new Registry();
-  metricsOf(() => [], registry);
+  const apiRequests = new ApiRequests();
+  const { registry } = apiRequests;
+  metricsOf(() => [], apiRequests);
   // prom-client's types leave out the names of the labels.
   const registered = (registry.getMetricsAsArray() as unknown as (DescribedMetric & { labelNames: string[] })[]).map(
     ({ name, type, labelNames: labels, help }) => ({ name, type, labels, help }),

@@ -1,5 +1,6 @@
 import type { Config } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
+import { ApiRequests } from '../http/api-requests.ts';
 import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { Metrics } from '../http/metrics.ts';
@@ -27,7 +28,7 @@ import type { ConfigurationWatch } from './configuration-watch.ts';
 import { openDataPlane } from './data-plane.ts';
 import { NodeWatch, ThisNode } from './node.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
-import { openSource, type Source } from './source.ts';
+import { openSource } from './source.ts';
 import { openView } from './view.ts';
 
 /** A fifth as often as prom-client: at rest its looks would cost more than all else. */
@@ -54,6 +55,8 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   const bindings = familiesOf(config.bindAddress, localAddresses);
 
   const families = bindings.map(({ family }) => family);
+  const apiRequests = new ApiRequests();
+  const source = await openSource(config, { nodeName, log, metrics: apiRequests, signal });
 
   const { exec } = new ExecHelper({ clock, log });
   const openRules = async () => {
@@ -66,10 +69,9 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   };
   const dialErrors = new DialErrors(clock);
   const pipelines: Pipeline[] = [];
-  let source: Source | undefined;
   const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors, (part) => {
     const uid = pipelines.map(({ tracker }) => tracker.uidOf(part.name)).find((each) => each !== undefined);
-    source?.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+    source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
   });
   // Side by side: worker threads start while the kernel is probed.
   const [data, { capture, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
@@ -80,12 +82,12 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   const findObstacle = await obstacleFinder();
   const findRoutedApart = await routedApartFinder();
 
-  // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
-  const apiStatus = () => source?.status?.();
+  const apiStatus = () => source.status?.();
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const metrics = new Metrics({
     clock,
     version: VERSION,
+    registry: apiRequests.registry,
     health,
     families: served.active,
     tables: capture.method.tables,
@@ -97,8 +99,6 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     connectionLog: () => feed.counts,
     takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
-
-  source = await openSource(config, { nodeName, log, metrics, signal });
 
   const proxyHealthy = () => health.report().healthy;
   const healthCheckNodePorts = new HealthCheckNodePorts({ proxyHealthy, clock, log });

@@ -1,6 +1,6 @@
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, type Registry } from 'prom-client';
 import type { ListenerStats } from '../model/data-plane.ts';
-import type { ApiRequestMetrics, LoopDelayMs } from '../model/metrics.ts';
+import type { LoopDelayMs } from '../model/metrics.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { ConnectionLogCounts } from '../operate/connection-log/feed.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
@@ -17,7 +17,7 @@ import {
   servicePortRows,
 } from './service-port-metrics.ts';
 
-export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'> {
+export interface MetricsOptions extends KubeProxyMetricsOptions {
   readonly version: string;
   /** The data plane's counters, read at scrape time. */
   readonly stats: () => Iterable<ListenerStats>;
@@ -31,8 +31,6 @@ export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'
   readonly takeLoopDelay: () => LoopDelayMs | undefined;
   /** Service ports, and endpoints, with series of their own; {@link MAX_ROWS} by default. */
   readonly maxRows?: number;
-  /** Where the metrics are kept that have no row for each Service port; a new one by default. */
-  readonly registry?: Registry;
 }
 
 /**
@@ -41,23 +39,18 @@ export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'
  */
 const MAX_ROWS = 20_000;
 
-/** Of `rest_client_request_duration_seconds` (`k8s.io/component-base/metrics/prometheus/restclient`). */
-const API_REQUEST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
-
 /**
  * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; this program's own for Service ports;
  * the process's own. `docs/metrics.md` lists them all.
  */
-export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
+export class Metrics extends KubeProxyMetrics {
   readonly #registry: Registry;
   readonly #stats: () => Iterable<ListenerStats>;
   readonly #maxRows: number;
-  readonly #apiRequests: Counter;
-  readonly #apiRequestDuration: Histogram;
 
-  constructor({ registry = new Registry(), maxRows = MAX_ROWS, ...options }: MetricsOptions) {
-    super({ ...options, registry });
-    const { version, stats, log, apiStatus, configInForce, takeLoopDelay, connectionLog } = options;
+  constructor({ maxRows = MAX_ROWS, ...options }: MetricsOptions) {
+    super(options);
+    const { registry, version, stats, log, apiStatus, configInForce, takeLoopDelay, connectionLog } = options;
     this.#registry = registry;
     this.#stats = stats;
     this.#maxRows = maxRows;
@@ -85,19 +78,6 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
           else for (const [key, count] of Object.entries(now)) this.inc({ [label]: key }, count);
         },
       });
-    this.#apiRequests = new Counter({
-      name: 'rest_client_requests_total',
-      help: 'Requests to the API server, by status code (<error> without an answer), method and host',
-      labelNames: ['code', 'method', 'host'],
-      registers,
-    });
-    this.#apiRequestDuration = new Histogram({
-      name: 'rest_client_request_duration_seconds',
-      help: "Time until the head of the API server's answer, by verb and host",
-      labelNames: ['verb', 'host'],
-      buckets: API_REQUEST_BUCKETS,
-      registers,
-    });
     new Gauge({
       name: 'userspace_proxy_build_info',
       help: 'Always 1; the version of the proxy and of the Node that runs it',
@@ -134,11 +114,6 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
       'at',
     );
     registerProcessMetrics(registry, takeLoopDelay);
-  }
-
-  requestDone({ method, host, code, durationMs }: Parameters<ApiRequestMetrics['requestDone']>[0]): void {
-    this.#apiRequests.inc({ code, method, host });
-    this.#apiRequestDuration.observe({ verb: method, host }, durationMs / 1_000);
   }
 
   get contentType(): string {

@@ -1,10 +1,10 @@
-import type { Registry } from 'prom-client';
+import { ApiRequests } from '../../src/http/api-requests.ts';
 import { Health } from '../../src/http/health.ts';
 import { Metrics, type MetricsOptions } from '../../src/http/metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 
 /** The metrics of a program with these listeners. */
-export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): Metrics {
+export function metricsOf(stats: MetricsOptions['stats'], { registry } = new ApiRequests()): Metrics {
   const clock = new ManualClock();
   return new Metrics({
     clock,
@@ -19,6 +19,6 @@ export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): 
     apiStatus: () => undefined,
     configInForce: () => true,
     takeLoopDelay: () => undefined,
-    ...(registry && { registry }),
+    registry,
   });
 }

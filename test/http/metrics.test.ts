@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { ApiRequests } from '../../src/http/api-requests.ts';
 import { Health } from '../../src/http/health.ts';
 import { Metrics } from '../../src/http/metrics.ts';
 import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../../src/model/data-plane.ts';
@@ -20,7 +21,9 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const api: { status: ApiStatus | undefined } = { status: undefined };
   const config = { isInForce: true };
   const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
+  const apiRequests = new ApiRequests();
   const metrics = new Metrics({
+    registry: apiRequests.registry,
     ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'], tables: ['nat', 'filter'] },
     pendingServices: () => pending.services,
     connectionLog: () => ({ entries: 7, dropped: { engine: 0, file: 2, tail: 3 } }),
@@ -47,6 +50,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     clock,
     health: health.of('IPv4'),
     metrics,
+    apiRequests,
     ipv4,
     scrape,
     samplesOf,
@@ -277,9 +281,9 @@ test('the process: versions, log lines, the API server, the configuration file',
 });
 
 test('requests to the API server have client-go’s names', async () => {
-  const { metrics, samplesOf } = setUp();
+  const { apiRequests, samplesOf } = setUp();
   for (const code of ['200', '<error>']) {
-    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code, durationMs: 30 });
+    apiRequests.requestDone({ method: 'GET', host: '192.0.2.1:6443', code, durationMs: 30 });
   }
   const labels = (await samplesOf('rest_client_requests_total')).map((sample) => Object.fromEntries(sample.labels));
   const expected = { method: 'GET', host: '192.0.2.1:6443' };

@@ -214,8 +214,8 @@ export const FLAGS = {
     // Off: endpoints that do not answer are ejected, and those that are only slow get no second connection by default.
     'dial-hedge': one(HEDGE, '0s', {
       describe:
-        'connects to a second endpoint when the first has been silent for so long, and uses the first to answer; at ' +
-        'most for 5% of the connections of a Service port, and not with ClientIP affinity; below 250ms; 0 turns it off',
+        'silence of an endpoint after which a second one is tried, below 250ms; the first to answer is used; at most ' +
+        'for 5% of the connections of a Service port, not with ClientIP affinity; 0 turns it off',
     }),
     // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {
@@ -263,9 +263,8 @@ export const FLAGS = {
     'cluster-cidr': many(CIDR, {
       fallbackText: 'not known',
       describe:
-        'CIDRs that pods are in: their connections to external addresses and NodePorts of a Service with ' +
-        'externalTrafficPolicy Local may leave the node, other clients of cluster IPs are not seen by their own ' +
-        'address, and no external IP is taken there; repeat it or separate with commas',
+        'CIDRs that pods are in, separated by commas: the policy Local for external traffic is not for them, ' +
+        'endpoints do not see the address of other clients of cluster IPs, and no external IP is taken there',
       field: 'clusterCIDR',
       ...joined(CIDR),
     }),

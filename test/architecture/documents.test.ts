@@ -5,6 +5,9 @@ import { describe, test } from 'node:test';
 import { COMMANDS } from '../../src/app/subcommands.ts';
 import { parse } from '../../src/cli/parser.ts';
 
+/** Of a cell: about four lines of a column. */
+const MAX_WORDS = 40;
+
 const root = join(import.meta.dirname, '../..');
 
 function read(path: string): string {
@@ -31,6 +34,20 @@ describe('README.md and docs/', () => {
         .map((link) => `${document}: ${link}`),
     );
     assert.deepEqual(broken, []);
+  });
+
+  test('the lines of table cells are short; what is longer is a section of its own', () => {
+    const long = documents
+      .filter((document) => !document.startsWith('docs/adr/'))
+      .flatMap((document) =>
+        read(document)
+          .split('\n')
+          .filter((line) => line.startsWith('| '))
+          .flatMap((line) => line.split(/(?<!\\)\||<br>/))
+          .filter((cell) => cell.trim().split(/\s+/).length > MAX_WORDS)
+          .map((cell) => `${document}: ${cell.trim()}`),
+      );
+    assert.deepEqual(long, []);
   });
 
   test('the front page is short', () => {

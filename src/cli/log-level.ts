@@ -4,7 +4,7 @@ import { askOne, CONTROL_SOCKET, typed } from './shared.ts';
 
 export const LOG_LEVEL = command({
   name: 'log-level',
-  summary: 'change how much the log says, from 0 to 10, until the proxy is restarted',
+  summary: 'change the log verbosity, from 0 to 10, until the proxy is restarted',
   argument: 'LEVEL',
   options: CONTROL_SOCKET,
   examples: [['log-level 4', 'as if it had been started with -v 4']],

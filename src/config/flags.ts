@@ -333,14 +333,14 @@ export const FLAGS = {
         'refused; opened again on SIGUSR2',
     }),
     v: one(whole(0, 10), '0', {
-      describe: 'how much the log says, from 0 to 10',
+      describe: 'log verbosity, from 0 to 10',
       field: 'logging.verbosity',
     }),
     'log-format': one(oneOf('auto', 'text', 'json'), 'auto', {
       describe: 'auto: text on a terminal, one JSON object per line elsewhere',
     }),
     'logging-format': one(oneOf('text', 'json'), 'text', {
-      describe: "kube-proxy's name for it: json counts where --log-format is auto, text is no more than the default",
+      describe: "kube-proxy's name for it: used only when --log-format is auto",
       field: 'logging.format',
     }),
   }),

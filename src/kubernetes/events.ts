@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { goesWithout } from '../model/finding.ts';
 import { partsOf } from '../model/service.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { Clock, Random } from '../util/clock.ts';
@@ -144,7 +145,7 @@ function eventOf(part: UnservedPort | RefusedPart): ClusterEvent & { readonly na
     name: `${service}.${hash}`,
     type: 'Warning',
     ...('what' in part
-      ? { reason: 'ServicePartLeftOut', message: `${name} goes without ${part.what}: ${reason}` }
+      ? { reason: 'ServicePartLeftOut', message: `${name} ${goesWithout([part])}` }
       : { reason: 'ServicePortNotServed', message: `${portsOf(part)} not served: ${reason}` }),
     about: { kind: 'Service', namespace, name: service, ...(uid !== '' && { uid }) },
   };

@@ -577,7 +577,7 @@ test('the commands load neither winston nor prom-client', () => {
     registerHooks({ load(url, context, next) { process.stdout.write(url + '\\n'); return next(url, context); } });
     await import(${JSON.stringify(new URL('../../src/app/subcommands.ts', import.meta.url).href)});`;
   const loaded = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
-  assert.match(loaded, /control\/client\.ts/);
+  assert.match(loaded, /cli\/client\.ts/);
   assert.doesNotMatch(loaded, /node_modules\/(winston|prom-client|yaml)\//);
 });
 

@@ -52,6 +52,15 @@ export class ClaimBook {
     return this.#claimants.get(what)?.[0]?.owner ?? this.#installed(what);
   }
 
+  /** The claim that has it now. */
+  granted(what: string): Claim | undefined {
+    return this.#claimants.get(what)?.[0];
+  }
+
+  *allGranted(): Generator<Claim> {
+    for (const [claim] of this.#claimants.values()) if (claim !== undefined) yield claim;
+  }
+
   conflicts(): readonly Conflict[] {
     return [...this.#contested].flatMap((what) => this.#conflictsAt(what));
   }

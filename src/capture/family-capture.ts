@@ -10,7 +10,9 @@ import {
   type Portal,
   type PortalDelta,
   type Problem,
+  type Synced,
 } from '../model/capture.ts';
+import type { OriginalDestination, StaleFlows } from '../model/conntrack.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
@@ -18,9 +20,10 @@ import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { eachInSlices } from '../util/wait.ts';
 import { ClaimBook } from './claim-book.ts';
-import { claimName } from './claims.ts';
+import { type AddressClaim, type Claim, claimName, type NodePortClaim } from './claims.ts';
 import type { BackEnd, BackEndOptions, CaptureMethod, Installed } from './method.ts';
 import type { PortBook } from './port-book.ts';
+import { destinationOf, flowsTo, isDestination, staleFlows } from './stale-flows.ts';
 
 interface FamilyCaptureOptions extends Omit<BackEndOptions, 'ports'> {
   readonly method: CaptureMethod;
@@ -44,6 +47,10 @@ export class FamilyCapture implements Capture {
   #node: NodeFacts | undefined;
   /** The holders in the kernel from a previous run, until the first sync. */
   #found: ReadonlyMap<string, ServicePortName> = new Map();
+  /** What had each UDP destination when the last sync succeeded, of those that changed since. */
+  readonly #replaced = new Map<string, Claim | undefined>();
+  /** Since then the node has changed, so no flow is on the right way. */
+  #isMoved = false;
   /** Methods that may have something left in the kernel. */
   readonly #left: Set<CaptureMethod>;
 
@@ -54,24 +61,21 @@ export class FamilyCapture implements Capture {
     this.#left = new Set(others);
   }
 
-  get portals(): Iterable<Portal> {
-    return this.#options.ports.portals;
-  }
-
   apply({ upserted, removed }: PortalDelta): void {
     for (const name of removed) this.#changed.set(name, undefined);
     for (const portal of upserted) this.#changed.set(portal.servicePort.name, portal);
   }
 
-  async sync({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
+  async sync({ verify }: { readonly verify: boolean }): Promise<Synced> {
     const node = this.#options.node() ?? this.#node;
     if (node === undefined) throw new Error(`this node has no ${this.#options.family} address to lead clients to`);
     const claims = await this.#claimsOn(node);
-    const written = await this.#backEnd.write({ verify });
+    const { wereMissing } = await this.#backEnd.write({ verify });
     claims.settle();
     this.#found = new Map();
+    const synced = this.#synced(claims, wereMissing);
     await this.#removeOthers();
-    return written;
+    return synced;
   }
 
   isIntact(): Promise<boolean> {
@@ -136,11 +140,43 @@ export class FamilyCapture implements Capture {
     this.#node = undefined;
     this.#backEnd.begin(node);
     const holderOf = (what: string) => (before === undefined ? found.get(what) : before.holderOf(what));
-    const claims = new ClaimBook(node, (old, granted) => this.#backEnd.replace(old, granted), holderOf);
+    const claims = new ClaimBook(node, (old, granted) => this.#granted(old, granted), holderOf);
+    for (const claim of before?.allGranted() ?? []) this.#note(claim, claim);
+    this.#isMoved ||= before !== undefined;
     await eachInSlices(clock, [...ports.portals], (portal) => claims.set(portal));
     this.#claims = claims;
     this.#node = node;
     return claims;
+  }
+
+  #granted(before: Claim | undefined, after: Claim | undefined): void {
+    this.#backEnd.replace(before, after);
+    this.#note(before, after);
+  }
+
+  #note(before: Claim | undefined, after: Claim | undefined): void {
+    const claim = after ?? before;
+    if (claim !== undefined && isUdp(claim) && !this.#replaced.has(claim.what)) this.#replaced.set(claim.what, before);
+  }
+
+  /** What a successful write makes of the flows that there are. */
+  #synced(claims: ClaimBook, wereMissing: boolean): Synced {
+    const { family } = this.#options;
+    const flows = new Map<string, StaleFlows>();
+    const missed: OriginalDestination[] = [];
+    // What clients have begun meanwhile passed the rules by, and would go on so.
+    for (const claim of wereMissing ? claims.allGranted() : []) {
+      if (isUdp(claim)) flows.set(claim.what, flowsTo(claim, family));
+      else if (isDestination(claim)) missed.push(destinationOf(claim, family));
+    }
+    for (const [what, before] of this.#replaced) {
+      const isWrong = this.#isMoved && before !== undefined;
+      const stale = staleFlows(before, isWrong ? undefined : claims.granted(what), family);
+      if (stale !== undefined) flows.set(what, stale);
+    }
+    this.#replaced.clear();
+    this.#isMoved = false;
+    return { wereMissing, flows: [...flows.values()], missed };
   }
 
   async #takeChanges(claims?: ClaimBook): Promise<void> {
@@ -171,4 +207,8 @@ export class FamilyCapture implements Capture {
       }
     }
   }
+}
+
+function isUdp(claim: Claim): claim is AddressClaim | NodePortClaim {
+  return isDestination(claim) && claim.protocol === 'UDP';
 }

@@ -1,4 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
+import type { OriginalDestination, StaleFlows } from './conntrack.ts';
 import type { ServicePortName } from './service.ts';
 import type { Destination, EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
 import type { RuleView } from './view.ts';
@@ -93,18 +94,26 @@ export class CaptureError extends Error {
   }
 }
 
+/** What a sync has done. */
+export interface Synced {
+  /** The kernel did not have what the last sync installed. */
+  readonly wereMissing: boolean;
+  /** What conntrack would keep on another way than the one that is installed now. */
+  readonly flows: readonly StaleFlows[];
+  /** Of TCP, where rules were missing. */
+  readonly missed: readonly OriginalDestination[];
+}
+
 /** Captures the packets for Services of one address family. */
 export interface Capture {
-  /** Those that {@link apply} has brought. */
-  readonly portals: Iterable<Portal>;
   /** The next {@link sync} installs them. Cheap. */
   apply(delta: PortalDelta): void;
   /**
    * Has the kernel capture for all portals, and for nothing else of ours. With `verify` it reads what the kernel has
-   * first, and retries what the kernel refused. When it rejects, the next sync does the rest. `wereMissing`: the kernel
-   * did not have what the last sync installed. Rejects with a {@link CaptureError}, or when the node has no address.
+   * first, and retries what the kernel refused. When it rejects, the next sync does the rest. Rejects with a
+   * {@link CaptureError}, or when the node has no address.
    */
-  sync(how: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }>;
+  sync(how: { readonly verify: boolean }): Promise<Synced>;
   /**
    * Whether the kernel captures still, as far as a look tells that costs nothing while nobody changes rules. True
    * before the first sync. Rejects with a {@link CaptureError}.

@@ -10,6 +10,12 @@ export interface OriginalDestination {
   readonly port: number;
 }
 
+/** UDP flows to a destination, of which those to these local ports are right. */
+export interface StaleFlows {
+  readonly destination: OriginalDestination;
+  readonly keep: readonly number[];
+}
+
 export interface UdpFlows extends OriginalDestination {
   /** Entries that NAT sends to this local port are right, and stay. Absent when none is right. */
   readonly keepLocalPort?: number;

@@ -1,5 +1,5 @@
 import type { PortBook } from '../capture/port-book.ts';
-import type { Capture } from '../model/capture.ts';
+import type { Capture, Synced } from '../model/capture.ts';
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
@@ -25,8 +25,8 @@ export interface ControllerOptions {
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
   readonly ports: Pick<PortBook, 'remember'>;
-  readonly capture: Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'portals' | 'problems'>;
-  readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'noteMissing' | 'clear'>;
+  readonly capture: Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'>;
+  readonly flows: Pick<FlowSync, 'clear'>;
   /** Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
@@ -79,7 +79,6 @@ export class Controller implements SourceSink {
   #requestArmed = false;
   /** Until a sync has brought them back. */
   #rulesLost = false;
-  #nodeChanged = false;
   #stopped = false;
 
   constructor(options: ControllerOptions) {
@@ -156,7 +155,6 @@ export class Controller implements SourceSink {
 
   /** The node has another address than the installed rules. */
   nodeChanged(): void {
-    this.#nodeChanged = true;
     this.#portalsChanged();
   }
 
@@ -293,6 +291,7 @@ export class Controller implements SourceSink {
     const startedAt = clock.now();
     let err: string | undefined;
     let verify = false;
+    let synced: Pick<Synced, 'flows' | 'missed'> = { flows: [], missed: [] };
     try {
       await this.#canary.during(async () => {
         // Not before: the canary may have been looking.
@@ -300,20 +299,16 @@ export class Controller implements SourceSink {
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
         health.syncBegins();
-        flows.note(delta);
-        if (this.#nodeChanged) flows.noteAll();
-        this.#nodeChanged = false;
         capture.apply(delta);
-        const { wereMissing } = await capture.sync({ verify });
+        synced = await capture.sync({ verify });
         // Before the canary looks again.
         this.#rulesLost = false;
-        if (wereMissing) flows.noteMissing(capture.portals);
         listeners.closeRetired(retired);
         this.#problems.report(capture.problems());
       });
       health.updated();
       this.#syncFault.succeeded();
-      await flows.clear();
+      await flows.clear(synced);
       log.v(2)?.info('Rules are in sync', { cause, ms: Math.round(clock.now() - startedAt) });
       return true;
     } catch (error) {

@@ -1,9 +1,7 @@
-import type { Capture, InstalledPort, Portal, PortalDelta, Problem } from '../../src/model/capture.ts';
+import type { Capture, InstalledPort, Portal, PortalDelta, Problem, Synced } from '../../src/model/capture.ts';
 
 /** Records portals and calls. Tests may let it fail, and hold it up. */
-export class FakeCapture
-  implements Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'portals' | 'problems'>
-{
+export class FakeCapture implements Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'> {
   /** By name, after the last sync. */
   readonly installed = new Map<string, Portal>();
   readonly applied: PortalDelta[] = [];
@@ -14,10 +12,6 @@ export class FakeCapture
   leftPorts: readonly InstalledPort[] = [];
   #gate: Promise<void> = Promise.resolve();
   #pending: PortalDelta[] = [];
-
-  get portals(): Iterable<Portal> {
-    return this.installed.values();
-  }
 
   /** Holds every following call up until the returned function is called. */
   hold(): () => void {
@@ -31,14 +25,14 @@ export class FakeCapture
     this.#pending.push(delta);
   }
 
-  async sync({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
+  async sync({ verify }: { readonly verify: boolean }): Promise<Synced> {
     await this.#call(verify ? 'verify' : 'sync');
     for (const { upserted, removed } of this.#pending) {
       for (const name of removed) this.installed.delete(name);
       for (const portal of upserted) this.installed.set(portal.servicePort.name, portal);
     }
     this.#pending = [];
-    return { wereMissing: !this.areIntact };
+    return { wereMissing: !this.areIntact, flows: [], missed: [] };
   }
 
   async isIntact(): Promise<boolean> {

@@ -46,9 +46,6 @@ export function createController({
   };
   const tracker = new ServiceTracker('IPv4', { ...(isListening && { isListening }) });
   const flows = {
-    note: () => {},
-    noteAll: () => {},
-    noteMissing: () => {},
     clear: async () => {},
     release: async () => {},
   };

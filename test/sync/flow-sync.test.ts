@@ -4,8 +4,11 @@ import type { Portal, PortalDelta } from '../../src/model/capture.ts';
 import type { OriginalDestination, UdpFlows } from '../../src/model/conntrack.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
+import { nodeFacts } from '../capture/fixtures.ts';
+import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { iptablesCapture } from '../support/capture.ts';
 import { ENDPOINT, address as ip, servicePort } from '../support/model.ts';
 
 const VIP = ip('10.96.0.10');
@@ -50,13 +53,17 @@ function harness() {
     log,
     metrics: { conntrackReconciled: (_durationMs, deleted) => counted.push(deleted) },
   });
-  const note = (upserted: readonly Portal[], removed: PortalDelta['removed'] = []) => sync.note({ upserted, removed });
-  const cleared = async () => {
+  const iptables = new FakeIptables();
+  const host = { address: '192.168.50.10' };
+  const capture = iptablesCapture({ iptables, clock, log, node: () => nodeFacts({ hostAddress: ip(host.address) }) });
+  const note = (upserted: readonly Portal[], removed: PortalDelta['removed'] = []) =>
+    capture.apply({ upserted, removed });
+  const cleared = async (verify = false) => {
     asked.length = 0;
-    await sync.clear();
+    await sync.clear(await capture.sync({ verify }));
     return [...asked];
   };
-  return { sync, note, cleared, left, missed, calls: () => calls, clock, counted, state, log };
+  return { sync, note, cleared, left, missed, calls: () => calls, clock, counted, state, log, iptables, host };
 }
 
 /** Portals that are known and cleared. */
@@ -110,7 +117,7 @@ test('all entries of a Service port that is removed, or changes to TCP, are dele
     { upserted: [portal(4000, { protocol: 'TCP' })], removed: [] },
   ]) {
     const h = await noted(portal(4000));
-    h.sync.note(delta);
+    h.note(delta.upserted, delta.removed);
     assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
   }
 });
@@ -121,6 +128,18 @@ test('an address that moves to another Service keeps entries to the new one, in 
   h.note([heir]);
   h.note([], ['kube-system/dns:dns']);
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
+});
+
+test('of two that claim an address, only entries to the one that has it are right', async () => {
+  const rival = portal(4001, { name: 'zzz/rival:dns', nodePort: 30_054 });
+  const h = harness();
+  h.note([portal(4000), rival]);
+  assert.deepEqual(await h.cleared(), [
+    { destination: VIP, port: 53, keepLocalPort: 4000 },
+    { family: 'IPv4', port: 30_054, keepLocalPort: 4001 },
+  ]);
+  h.note([{ ...rival, localPort: 4002 }]);
+  assert.deepEqual(await h.cleared(), [{ family: 'IPv4', port: 30_054, keepLocalPort: 4002 }]);
 });
 
 test('a failed deletion is repeated by the next sync, with the then current ports, and logged once until it succeeds', async () => {
@@ -165,15 +184,15 @@ test('all entries are deleted when a policy or a source range changes', async ()
   h.note([portal(4000, limited)]);
   assert.deepEqual(await h.cleared(), [{ destination: OTHER, port: 53 }]);
   h.note([{ ...portal(4000, { ...limited, local }), localSetPort: 4001 }]);
-  assert.deepEqual(await h.cleared(), [
-    { destination: OTHER, port: 53 },
-    { family: 'IPv4', port: 30053 },
-  ]);
+  assert.deepEqual(await h.cleared(), [{ family: 'IPv4', port: 30053 }], 'the range lets nobody in');
 });
 
-test('when the address of the node changes, the entries of every destination are deleted', async () => {
+test('when the address of the node changes, the entries of every destination are deleted, once that is installed', async () => {
   const h = await noted(portal(4000, { nodePort: 30053 }));
-  h.sync.noteAll();
+  h.iptables.refuses = () => true;
+  h.host.address = '192.168.50.99';
+  await assert.rejects(h.cleared());
+  h.iptables.refuses = () => false;
   assert.deepEqual(await h.cleared(), [
     { destination: VIP, port: 53 },
     { family: 'IPv4', port: 30053 },
@@ -202,9 +221,9 @@ test('local ports that get other owners are released together, and UDP again whe
 test('after rules were missing, entries without NAT go, and those to the right local ports stay', async () => {
   const web = portal(4001, { name: 'shop/web:http', protocol: 'TCP', port: 80, nodePort: 30_080 });
   const h = await noted(portal(4000), web);
-  h.sync.noteMissing([portal(4000), web]);
+  await h.iptables.restore('IPv4', '*nat\n:KUBE-PORTALS-HOST - [0:0]\nCOMMIT\n');
   h.state.fault = new Error('no');
-  await h.cleared();
+  await h.cleared(true);
   h.state.fault = undefined;
   h.missed.length = 0;
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4000 }]);

@@ -176,7 +176,7 @@ export class FamilyCapture implements Capture {
     }
     this.#replaced.clear();
     this.#isMoved = false;
-    return { wereMissing, flows: [...flows.values()], missed };
+    return { flows: [...flows.values()], missed };
   }
 
   async #takeChanges(claims?: ClaimBook): Promise<void> {

@@ -96,8 +96,6 @@ export class CaptureError extends Error {
 
 /** What a sync has done. */
 export interface Synced {
-  /** The kernel did not have what the last sync installed. */
-  readonly wereMissing: boolean;
   /** What conntrack would keep on another way than the one that is installed now. */
   readonly flows: readonly StaleFlows[];
   /** Of TCP, where rules were missing. */

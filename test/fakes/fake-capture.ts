@@ -32,7 +32,7 @@ export class FakeCapture implements Pick<Capture, 'apply' | 'sync' | 'isIntact' 
       for (const portal of upserted) this.installed.set(portal.servicePort.name, portal);
     }
     this.#pending = [];
-    return { wereMissing: !this.areIntact, flows: [], missed: [] };
+    return { flows: [], missed: [] };
   }
 
   async isIntact(): Promise<boolean> {

@@ -182,11 +182,15 @@ export class FamilyCapture implements Capture {
   async #takeChanges(claims?: ClaimBook): Promise<void> {
     const { clock, ports } = this.#options;
     await eachInSlices(clock, [...this.#changed], ([name, portal]) => {
-      if (portal === undefined) ports.remove(name);
-      else ports.serve(portal);
-      if (portal === undefined) claims?.remove(name);
-      else claims?.set(portal);
+      // First, so that a defect costs the others one sync.
       this.#changed.delete(name);
+      if (portal === undefined) {
+        ports.remove(name);
+        claims?.remove(name);
+      } else {
+        ports.serve(portal);
+        claims?.set(portal);
+      }
     });
   }
 

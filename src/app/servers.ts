@@ -2,7 +2,7 @@ import type { Config } from '../config/config.ts';
 import { effectiveConfiguration } from '../config/configuration-file.ts';
 import { VERSION } from '../config/version.ts';
 import { type ApiOptions, apiRoutes } from '../http/api-routes.ts';
-import { HttpServer, type HttpServerOptions, socketPlace, tcpPlace } from '../http/http-server.ts';
+import { HttpServer, type HttpServerOptions } from '../http/http-server.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { statusRoutes } from '../http/page/routes.ts';
 import { type HealthzSources, healthzRoutes, metricsRoutes, profileRoutes, type RouteList } from '../http/routes.ts';
@@ -48,7 +48,7 @@ export function serversOf(config: Config, answering: Answering): HttpServer[] {
     if (at === undefined) return;
     const hint = `see --${name}-bind-address`;
     // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
-    const place = tcpPlace(isWildcard(at.address) ? undefined : at.address, at.port);
+    const place = { address: isWildcard(at.address) ? undefined : at.address, port: at.port };
     const { audience, routes } = options;
     const failing = config.bindAddressHardFail ? { onUnbindable } : {};
     servers.push(new HttpServer({ name, place, hint, audience, routes, clock, log, ...failing }));
@@ -77,7 +77,7 @@ export function controlServer({ path, routes, clock, ...api }: ControlOptions): 
   const options = { ...api, maxAtOnce: MAX_OPERATORS };
   return new HttpServer({
     name: 'control',
-    place: socketPlace(path),
+    place: { path },
     hint: 'subcommands do not reach this process; see --control-socket',
     audience: 'operators',
     maxConnections: MAX_OPERATORS,

@@ -3,7 +3,7 @@ import type { ServiceKey } from '../model/service.ts';
 import type { HealthCheck } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { type HttpResponse, HttpServer, JSON_TYPE, tcpPlace } from './http-server.ts';
+import { type HttpResponse, HttpServer, JSON_TYPE } from './http-server.ts';
 
 interface HealthCheckNodePortsOptions {
   /** The rules keep up; the node itself does not count here (upstream `pkg/proxy/healthcheck/service_health.go`). */
@@ -96,7 +96,7 @@ export class HealthCheckNodePorts {
     const { proxyHealthy, clock, log } = this.#options;
     return new HttpServer({
       name: `health check of ${service}`,
-      place: tcpPlace(address, check.state.port),
+      place: { address, port: check.state.port },
       hint: 'load balancers take this node for unhealthy until whatever has the port ends',
       audience: 'anybody',
       // On every path, as upstream's.

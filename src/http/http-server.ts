@@ -70,37 +70,11 @@ export function atOnce(max: number, busy: HttpResponse): (handler: Handler) => H
   };
 }
 
-/** Where a server listens. */
-export interface Place {
-  /** For the log. */
-  readonly fields: Readonly<Record<string, string>>;
-  /** Resolves when the server listens, with what to do before it is closed. Rejects with the reason why it cannot. */
-  listen(server: Server): Promise<() => void>;
-}
-
-/** `address`: `undefined` is every address of the machine, of both families. `port`: 0 lets the kernel choose. */
-export function tcpPlace(address: string | undefined, port: number): Place {
-  return {
-    fields: { address: endpointName({ address: address ?? '*', port }) },
-    listen: async (server) => {
-      // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
-      server.listen({ port, ...(address !== undefined && { host: address }) });
-      await once(server, 'listening');
-      return () => {};
-    },
-  };
-}
-
-/** A Unix socket that only root and the program's own user can open. */
-export function socketPlace(path: string): Place {
-  return {
-    fields: { file: path },
-    listen: async (server) => {
-      const file = await listenAt(server, path);
-      return () => file.release();
-    },
-  };
-}
+/**
+ * `address`: `undefined` is every address of the machine, of both families. `port`: 0 lets the kernel choose. `path`: a
+ * Unix socket that only root and the program's own user can open.
+ */
+export type Place = { readonly address: string | undefined; readonly port: number } | { readonly path: string };
 
 export interface HttpServerOptions {
   /** For the log: "healthz", "metrics", "control". */
@@ -173,7 +147,7 @@ export class HttpServer {
     this.#server.on('connection', (socket) => this.#connected(socket));
     this.#server.on('error', (error) => {
       // #listen reports why it cannot listen.
-      const fields = { server: options.name, ...options.place.fields, err: error.message };
+      const fields = { server: options.name, ...fieldsOf(options.place), err: error.message };
       if (this.#server.listening) options.log.warn('Cannot accept an HTTP connection', fields);
     });
     const { answerToJson } = options;
@@ -215,14 +189,14 @@ export class HttpServer {
   async #listen(): Promise<void> {
     const { name, place, hint, onUnbindable, clock, log } = this.#options;
     try {
-      this.#release = await place.listen(this.#server);
+      this.#release = await listen(this.#server, place);
       if (this.#closed) return;
       const at = this.address && { address: endpointName(this.address) };
-      log.info('Serving HTTP', { server: name, ...(at ?? place.fields) });
+      log.info('Serving HTTP', { server: name, ...(at ?? fieldsOf(place)) });
     } catch (error) {
       if (this.#closed) return;
       const err = messageOf(error);
-      const fields = { server: name, ...place.fields, err };
+      const fields = { server: name, ...fieldsOf(place), err };
       if (onUnbindable !== undefined) {
         log.error(`Cannot serve HTTP here; ${hint}`, fields);
         onUnbindable();
@@ -345,6 +319,25 @@ export class HttpServer {
       return textResponse(500, 'This could not be answered; the log of the proxy says why.\n');
     }
   }
+}
+
+/** Resolves when the server listens, with what to do before it is closed. Rejects with the reason why it cannot. */
+async function listen(server: Server, place: Place): Promise<() => void> {
+  if ('path' in place) {
+    const file = await listenAt(server, place.path);
+    return () => file.release();
+  }
+  const { address: host, port } = place;
+  // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
+  server.listen({ port, ...(host !== undefined && { host }) });
+  await once(server, 'listening');
+  return () => {};
+}
+
+/** For the log. */
+function fieldsOf(place: Place): Readonly<Record<string, string>> {
+  if ('path' in place) return { file: place.path };
+  return { address: endpointName({ address: place.address ?? '*', port: place.port }) };
 }
 
 function pathOf(request: IncomingMessage): string {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
-import { type Handler, HttpServer, type Routes, TEXT, tcpPlace } from '../../src/http/http-server.ts';
+import { type Handler, HttpServer, type Routes, TEXT } from '../../src/http/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle, until } from '../support/until.ts';
@@ -354,7 +354,7 @@ describe('an address that cannot be bound', () => {
     await once(holder, 'listening');
     const clock = new ManualClock();
     const log = new RecordingLog();
-    const server = new HttpServer({ ...OPTIONS, place: tcpPlace('127.0.0.1', port), clock, log, ...options });
+    const server = new HttpServer({ ...OPTIONS, place: { address: '127.0.0.1', port }, clock, log, ...options });
     server.start();
     await until('the failure is logged', () => log.of('error').length === 1);
     return { holder, port, clock, log, server };
@@ -394,7 +394,7 @@ describe('an address that cannot be bound', () => {
     t.after(() => holder.close());
     await server.close();
     assert.equal(clock.pendingTimers, 0);
-    const late = new HttpServer({ ...OPTIONS, place: tcpPlace('127.0.0.1', port), clock, log });
+    const late = new HttpServer({ ...OPTIONS, place: { address: '127.0.0.1', port }, clock, log });
     late.start();
     await late.close();
     await settle();
@@ -417,7 +417,7 @@ describe('closing', () => {
   test('right after starting leaves nothing listening', async () => {
     const server = new HttpServer({
       ...OPTIONS,
-      place: tcpPlace('127.0.0.1', 0),
+      place: { address: '127.0.0.1', port: 0 },
       clock: new ManualClock(),
       log: new RecordingLog(),
     });

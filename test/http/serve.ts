@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
-import { HttpServer, type HttpServerOptions, type Routes, tcpPlace } from '../../src/http/http-server.ts';
+import { HttpServer, type HttpServerOptions, type Routes } from '../../src/http/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { until } from '../support/until.ts';
@@ -15,7 +15,7 @@ export async function serve(
   const log = new RecordingLog();
   const server = new HttpServer({
     name: 'metrics',
-    place: tcpPlace('127.0.0.1', 0),
+    place: { address: '127.0.0.1', port: 0 },
     hint: 'see --metrics-bind-address',
     maxConnections,
     audience,

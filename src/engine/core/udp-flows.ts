@@ -94,15 +94,15 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
     }
   }
 
-  /** A flow has begun, or is continued. */
-  add(flow: Each): void {
+  /** A flow has begun, or is continued. `isCounted`: here, and not at the home of the port. */
+  add(flow: Each, isCounted: boolean): void {
     this.table.add(flow);
-    this.port.thread.shares.flows.take(1, this.port.share);
+    if (isCounted) this.port.thread.shares.flows.take(1, this.port.share);
   }
 
-  delete(flow: Each): void {
+  delete(flow: Each, isCounted: boolean): void {
     this.table.delete(flow);
-    this.port.thread.shares.flows.give(1, this.port.share);
+    if (isCounted) this.port.thread.shares.flows.give(1, this.port.share);
   }
 
   /**

@@ -1,12 +1,10 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
-import type { Ending, TryLog } from '../../model/connection-log.ts';
-import type { OpenConnection } from '../../model/data-plane.ts';
-import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
-import { wholeMsLeft } from '../../util/clock.ts';
-import { Session } from '../core/session.ts';
+import type { TryLog } from '../../model/connection-log.ts';
+import type { NamedEndpoint } from '../../model/endpoint.ts';
+import type { Errand } from '../core/session.ts';
 import { add, COUNTER, type Target } from '../core/target.ts';
-import type { Flow } from '../core/udp-flows.ts';
+import { UdpFlow as CoreUdpFlow } from '../core/udp-flow.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type Port } from './port.ts';
@@ -45,23 +43,15 @@ function hasRoomToSend(socket: Socket): boolean {
 }
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
+export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> {
   readonly target: Target;
-  readonly from: FlowClient;
-  hasRetired: boolean;
-  replay: Replay | undefined;
-  readonly #flows: UdpFlows;
+  protected readonly flows: UdpFlows;
   readonly #kept: KeptClient | undefined;
   /** Of the socket, if so. */
   #keptFd = -1;
-  /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
-  #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #socket: Socket;
   /** Datagrams in order, until the socket is connected. */
   #waiting: Uint8Array[] | undefined = [];
-  #hasReplied = false;
-  #receivedBytes = 0;
-  #sentBytes = 0;
   readonly #silence: SilenceTimer;
 
   constructor(setup: {
@@ -77,12 +67,9 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
   }) {
     const { flows, from, target, replay, tries } = setup;
     const { port } = flows;
-    super(port);
+    super(port, { from, replay, hasRetired: replay?.hasRetired });
     this.target = target;
-    this.from = from;
-    this.hasRetired = replay?.hasRetired ?? false;
-    this.replay = replay;
-    this.#flows = flows;
+    this.flows = flows;
     const { clock } = port.setup;
     this.#kept = setup.kept;
     this.follows(tries);
@@ -90,7 +77,7 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
     const received = () => port.counters[COUNTER.receivedBytes] as number;
     this.#silence = new SilenceTimer(clock, this.#silenceMs, () => this.cut('proxy-idle'), received);
     this.#socket = udpSocket(this.endpoint.address);
-    flows.add(this);
+    flows.add(this, true);
     this.begun();
     target.taken();
     port.joined(target);
@@ -127,20 +114,13 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
     this.#socket.connect(port, address);
   }
 
-  /**
-   * The endpoint would see another address by now: after a standstill, datagrams may come before the end of the flow.
-   */
-  get isForgotten(): boolean {
-    return this.#kept !== undefined && this.port.setup.clock.now() >= this.#keptUntilMs;
-  }
-
   /** From the client to the endpoint. */
   send(datagram: Buffer): void {
     this.#silence.moved();
     this.#moved();
-    this.#receivedBytes += datagram.length;
+    this.receivedBytes += datagram.length;
     this.port.count('receivedBytes', undefined, datagram.length);
-    const replay = this.#flows.replayOfNext(this);
+    const replay = this.flows.replayOfNext(this);
     if (replay?.hasRoomFor(datagram.length)) replay.keep(datagram);
     this.#give(datagram, this.port.thread.nowMs);
   }
@@ -157,37 +137,18 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
     else this.port.count('limited');
   }
 
-  describe(): OpenConnection | undefined {
-    if (this.isOver) return undefined;
-    return {
-      client: this.from.endpoint,
-      endpoint: this.endpoint,
-      state: 'flow',
-      expiresMs: wholeMsLeft(this.#silence.leftMs),
-    };
+  protected get leftMs(): number {
+    return this.#silence.leftMs;
   }
 
-  cut(ending: Ending): void {
-    if (this.isOver) return;
-    this.replay?.ended(this);
-    this.#silence.cancel();
-    this.finish(ending);
-    if (this.#keptFd >= 0) this.port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
-    this.#socket.close();
-    this.#flows.delete(this);
-  }
-
-  asksAgain(): void {
-    this.#hasReplied = false;
+  protected restartSilence(): void {
     this.#silence.restart(this.#silenceMs);
   }
 
-  protected client(): Endpoint {
-    return this.from.endpoint;
-  }
-
-  protected bytes() {
-    return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
+  protected release(): void {
+    this.#silence.cancel();
+    if (this.#keptFd >= 0) this.port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
+    this.#socket.close();
   }
 
   #connected(): void {
@@ -204,7 +165,7 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
   }
 
   get #silenceMs(): number {
-    return this.#flows.silenceMs(this.#hasReplied, this.#longestMs);
+    return this.flows.silenceMs(this.hasReplied, this.#longestMs);
   }
 
   get #longestMs(): number {
@@ -214,7 +175,7 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
   }
 
   #moved(): void {
-    if (this.#kept !== undefined) this.#keptUntilMs = this.port.setup.clock.now() + this.#longestMs;
+    if (this.#kept !== undefined) this.keptUntilMs = this.port.setup.clock.now() + this.#longestMs;
   }
 
   #transmit(datagram: Uint8Array, sentMs?: number): void {
@@ -231,33 +192,21 @@ export class UdpFlow extends Session<Port> implements Flow<FlowClient, Replay> {
 
   #receive(datagram: Buffer): void {
     if (this.isOver) return;
-    this.#sentBytes += datagram.length;
-    this.port.count('sentBytes', this.target, datagram.length);
-    if (this.#hasReplied) this.#silence.moved();
-    else this.#firstReply();
+    const hadReplied = this.hasReplied;
+    this.answered(1, datagram.length);
+    if (hadReplied) this.#silence.moved();
+    else this.restartSilence();
     this.#moved();
-    if (this.replay?.answered(1)) this.replay = undefined;
     const { local, endpoint } = this.from;
     // A reply that cannot be sent is dropped. Its error does not concern other flows.
     if (hasRoomToSend(local)) local.send(datagram, endpoint.port, endpoint.address, () => {});
     else this.port.count('limited');
   }
 
-  #firstReply(): void {
-    this.#hasReplied = true;
-    this.#silence.restart(this.#silenceMs);
-    this.port.answered(this.target);
-  }
-
   #fail(err: Error): void {
     if (this.isOver) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
-    const { replay } = this;
-    const reason = dialFailureOf(errnoOf(err));
-    this.replay = undefined;
-    this.tries.fail(this.target.name, reason);
-    this.cut('backend-error');
-    this.#flows.failed(this, replay, reason, err.message);
+    this.failed(dialFailureOf(errnoOf(err)), err.message);
   }
 }

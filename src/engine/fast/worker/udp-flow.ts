@@ -1,6 +1,5 @@
 import type { Ending } from '../../../model/connection-log.ts';
-import type { OpenConnection } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
+import type { DialFailure } from '../../../model/data-plane.ts';
 import type { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
@@ -14,17 +13,17 @@ import {
   setOption,
 } from '../../../sys/socket.ts';
 import { describeErrno, EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
-import { wholeMsLeft } from '../../../util/clock.ts';
-import type { DeadlineList } from '../../core/deadlines.ts';
+import { Deadline } from '../../core/deadlines.ts';
 import { add, COUNTER } from '../../core/target.ts';
-import type { Flow } from '../../core/udp-flows.ts';
+import { UdpFlow as CoreUdpFlow, type FlowSetup } from '../../core/udp-flow.ts';
 import { dialFailureOf } from '../../errors.ts';
 import type { Task } from './event-loop.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
-import type { Errand, Over } from './link.ts';
+import type { Errand } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
+import type { Port } from './port.ts';
 import type { FlowRecord } from './records.ts';
-import { Session } from './session.ts';
+import type { WorkerSession } from './session.ts';
 import type { Target } from './target.ts';
 import type { FlowClient, Replay, Silences, UdpFlows } from './udp-flows.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
@@ -61,24 +60,21 @@ const MAX_QUESTIONS = 2;
 const UNREAD_MS = 10;
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
+export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> implements Task, WorkerSession {
   readonly target: Target;
-  readonly from: FlowClient;
-  hasRetired: boolean;
-  replay: Replay | undefined;
+  /** Towards the endpoint. */
+  readonly fd: number;
   /** The worker that goes on with it next. */
   carrier: number | undefined;
   /** It cannot have a socket of its own. */
   staysHere = false;
-  readonly #flows: UdpFlows;
+  protected readonly flows: UdpFlows;
+  readonly #timer = new Deadline(this);
   readonly #isKept: boolean;
   /** Unless another process or worker began it. */
   readonly #keptSocket: KeptSocket | undefined;
   readonly #kind: SocketKind | undefined;
-  /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
-  #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #silences: Silences;
-  #silence: DeadlineList;
   /** Where its client's datagrams arrive; -1 while they arrive at the listener. */
   #ownFd = -1;
   #ownSinceMs = 0;
@@ -87,50 +83,37 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   #canSegment = true;
   #mayFragment = false;
   #isBulk = false;
-  #receivedBytes: number;
-  #sentBytes: number;
   #questions = 0;
   #answers = 0;
 
-  constructor(setup: {
-    readonly flows: UdpFlows;
-    readonly target: Target;
-    readonly from: FlowClient;
-    /** Connected, not watched yet, and the flow's from now on. */
-    readonly fd: number;
-    readonly replay?: Replay | undefined;
-    readonly errand?: Errand | undefined;
-    readonly hasReplied?: boolean;
-    readonly hasRetired?: boolean;
-    /** If the endpoint sees the client's address, and this worker has begun it. */
-    readonly keptSocket?: KeptSocket | undefined;
-    /** The same for one that another process or worker has begun. */
-    readonly isKept?: boolean;
-    /** Unless its socket cannot be used again. */
-    readonly kind?: SocketKind | undefined;
-    /** If another process or worker began it. */
-    readonly keptUntilMs?: number | undefined;
-    readonly receivedBytes?: number;
-    readonly sentBytes?: number;
-  }) {
-    const { flows, hasReplied = false } = setup;
-    super(flows.port, setup.fd, setup.errand);
+  constructor(
+    setup: FlowSetup<FlowClient, Errand, Replay> & {
+      readonly flows: UdpFlows;
+      readonly target: Target;
+      /** Connected, not watched yet, and the flow's from now on. */
+      readonly fd: number;
+      /** If the endpoint sees the client's address, and this worker has begun it. */
+      readonly keptSocket?: KeptSocket | undefined;
+      /** The same for one that another process or worker has begun. */
+      readonly isKept?: boolean;
+      /** Unless its socket cannot be used again. */
+      readonly kind?: SocketKind | undefined;
+      /** If another process or worker began it. */
+      readonly keptUntilMs?: number | undefined;
+    },
+  ) {
+    const { flows } = setup;
+    super(flows.port, setup);
     this.target = setup.target;
-    this.from = setup.from;
-    this.hasRetired = setup.hasRetired ?? false;
-    this.replay = setup.replay;
-    this.#flows = flows;
-    this.#receivedBytes = setup.receivedBytes ?? 0;
-    this.#sentBytes = setup.sentBytes ?? 0;
+    this.fd = setup.fd;
+    this.flows = flows;
     this.#isKept = setup.isKept ?? setup.keptSocket !== undefined;
     this.#keptSocket = setup.keptSocket;
     this.#kind = setup.kind;
     this.#silences = flows.silences(this.#isKept);
-    this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
-    this.#moved();
-    if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
-    if (this.countsHere) flows.add(this);
-    else flows.table.add(this);
+    this.restartSilence();
+    if (setup.keptUntilMs !== undefined) this.keptUntilMs = setup.keptUntilMs;
+    flows.add(this, this.countsHere);
   }
 
   /**
@@ -139,13 +122,13 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
    */
   send(inbox: DatagramInbox, first: number, count: number): number {
     // Its deadline is late: datagrams come first after a standstill, and it begins anew in another process.
-    if (this.port.worker.loop.nowMs >= this.#keptUntilMs) {
+    if (this.isForgotten) {
       this.cut('proxy-idle');
       return 0;
     }
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#prepareFor(inbox.bytes(first));
-    this.#moved();
+    this.restartSilence();
     let sent = inbox.sendRun(this.fd, first, count);
     // This may be the error of an earlier datagram (ICMP): then the kernel has not tried this run.
     if (sent === -EMSGSIZE) sent = inbox.sendRun(this.fd, first, count);
@@ -168,11 +151,11 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
 
   /** The same for one datagram that has waited for this flow. Returns whether it handled it. */
   sendCopy(datagram: Uint8Array): boolean {
-    if (this.port.worker.loop.nowMs >= this.#keptUntilMs) {
+    if (this.isForgotten) {
       this.cut('proxy-idle');
       return false;
     }
-    this.#moved();
+    this.restartSilence();
     let sent = this.#sendBytes(datagram);
     if (sent === -EMSGSIZE) sent = this.#sendBytes(datagram);
     if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) {
@@ -211,7 +194,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
       i += sent;
       if (sent > 0) continue;
       // It has ended, or gets no more.
-      this.#flows.host.bring(this.from, copies(inbox, i, count));
+      this.flows.host.bring(this.from, copies(inbox, i, count));
       return;
     }
   }
@@ -261,7 +244,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
     this.#ownFd = fd;
     this.#ownSinceMs = loop.nowMs;
     if (this.countsHere) shares.descriptors.take(1, this.port.share);
-    this.#flows.host.watchSocket(this, fd);
+    this.flows.host.watchSocket(this, fd);
   }
 
   /** They arrive at the listener again. */
@@ -270,7 +253,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
     if (fd < 0) return;
     this.#ownFd = -1;
     if (this.countsHere) this.port.worker.shares.descriptors.give(1, this.port.share);
-    this.#flows.host.releaseSocket(this, fd);
+    this.flows.host.releaseSocket(this, fd);
   }
 
   record(): FlowRecord {
@@ -283,10 +266,10 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
       ...this.from.describe(),
       fd: this.fd,
       endpoint: this.target.endpoint,
-      hasReplied: this.#silence === this.#silences.afterReply,
+      hasReplied: this.hasReplied,
       ...this.bytes(),
       hasRetired: this.hasRetired,
-      ...(this.#isKept && { keptUntil: loop.clock.wallNow() + this.#keptUntilMs - loop.nowMs }),
+      ...(this.#isKept && { keptUntil: loop.clock.wallNow() + this.keptUntilMs - loop.nowMs }),
       ...(unanswered && { unanswered }),
       ...(this.#ownFd >= 0 && { ownFd: this.#ownFd }),
     };
@@ -300,7 +283,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
     const record = this.record();
     this.detach();
     for (const fd of [this.fd, this.#ownFd]) loop.unwatch(fd);
-    this.#flows.table.delete(this);
+    this.flows.table.delete(this);
     return record;
   }
 
@@ -311,54 +294,47 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
     if (this.#ownFd >= 0) descriptors.take(1, this.port.share);
   }
 
-  describe(): OpenConnection {
-    return {
-      client: this.client(),
-      endpoint: this.target.endpoint,
-      state: 'flow',
-      expiresMs: wholeMsLeft(this.timer.dueMs - this.port.worker.loop.nowMs),
-    };
+  onShutdown(): void {
+    this.cut('proxy-shutdown');
   }
 
   onDue(): void {
     const { loop } = this.port.worker;
-    const { host } = this.#flows;
+    const { host } = this.flows;
     // After a standstill what came in time may still be there.
     if (this.#ownFd >= 0) host.readSocket(this, this.#ownFd);
-    if (this.isOver || this.timer.isWaiting) return;
-    if (host.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this.timer, loop.nowMs);
+    if (this.isOver || this.#timer.isWaiting) return;
+    if (host.mayHaveUnread) loop.deadlines.after(UNREAD_MS).start(this.#timer, loop.nowMs);
     else this.cut('proxy-idle');
   }
 
   fail(errno: number): void {
-    const { replay } = this;
-    const reason = dialFailureOf(errnoName(errno));
-    this.replay = undefined;
-    if (!this.isOver) this.tries.fail(this.target.name, reason);
-    this.#end('backend-error', { kind: 'flow-failed', reason });
-    this.#flows.failed(this, replay, reason, describeErrno(errno));
+    this.failed(dialFailureOf(errnoName(errno)), describeErrno(errno));
   }
 
-  asksAgain(): void {
-    this.#silence = this.#silences.beforeReply;
-    this.#moved();
+  protected get leftMs(): number {
+    return this.#timer.dueMs - this.port.worker.loop.nowMs;
   }
 
-  cut(ending: Ending): void {
-    this.#end(ending, { kind: 'ended' });
+  protected restartSilence(): void {
+    const { worker } = this.port;
+    const { nowMs } = worker.loop;
+    const { beforeReply, afterReply } = this.#silences;
+    (this.hasReplied ? afterReply : beforeReply).start(this.#timer, nowMs);
+    if (this.#isKept) this.keptUntilMs = nowMs + worker.keptDials.longestSilenceMs(nowMs);
   }
 
-  /** `over`: for its home, if that is another worker. */
-  #end(ending: Ending, over: Over): void {
-    if (!this.finish(ending)) return;
-    this.replay?.ended(this);
+  protected override detach(): void {
+    super.detach();
+    this.#timer.cancel();
+  }
+
+  protected release(ending: Ending, reason: DialFailure | undefined): void {
     // Nobody gets what waits there.
     if (ending === 'proxy-shutdown' || ending === 'proxy-removed') this.#closeSocket();
     this.releaseSocket();
-    if (this.countsHere) this.#flows.delete(this);
-    else this.#flows.table.delete(this);
     this.#releaseBackend(ending);
-    this.errand?.over(over);
+    this.errand?.over(reason === undefined ? { kind: 'ended' } : { kind: 'flow-failed', reason });
   }
 
   #closeSocket(): void {
@@ -383,7 +359,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   get #isSettled(): boolean {
     const { nowMs } = this.port.worker.loop;
     const isAnswered = this.#answers === this.#questions && this.#questions <= MAX_QUESTIONS;
-    return isAnswered && nowMs + KEPT_PATIENCE_MS < this.#keptUntilMs;
+    return isAnswered && nowMs + KEPT_PATIENCE_MS < this.keptUntilMs;
   }
 
   #sendBytes(datagram: Uint8Array): number {
@@ -394,7 +370,7 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   }
 
   #received(bytes: number): void {
-    this.#receivedBytes += bytes;
+    this.receivedBytes += bytes;
     add(this.port.counters, COUNTER.receivedBytes, bytes);
     add(this.target.counters, COUNTER.receivedBytes, bytes);
   }
@@ -407,17 +383,9 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   }
 
   #replayOfNext(): Replay | undefined {
-    const replay = this.#flows.replayOfNext(this);
+    const replay = this.flows.replayOfNext(this);
     replay?.wasSent(this.port.worker.nowMs);
     return replay;
-  }
-
-  protected client(): Endpoint {
-    return this.from.endpoint;
-  }
-
-  protected bytes() {
-    return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
   }
 
   #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
@@ -427,20 +395,12 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
 
   #take(): number {
     const { replies } = this.port.worker;
-    const taken = replies.take({ socket: this.#flows.host, fd: this.fd, path: this.from.path });
+    const taken = replies.take({ socket: this.flows.host, fd: this.fd, path: this.from.path });
     if (taken > 0) {
       this.#answers += taken;
-      if (this.#silence !== this.#silences.afterReply) {
-        this.errand?.answered();
-        this.port.answered(this.target);
-      }
-      this.#silence = this.#silences.afterReply;
-      if (this.replay?.answered(taken)) this.replay = undefined;
-      this.#moved();
-      this.#sentBytes += replies.takenBytes;
+      this.answered(taken, replies.takenBytes);
+      this.restartSilence();
       this.#growIfBulk();
-      add(this.port.counters, COUNTER.sentBytes, replies.takenBytes);
-      add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);
     }
     return taken;
   }
@@ -455,16 +415,9 @@ export class UdpFlow extends Session implements Task, Flow<FlowClient, Replay> {
   }
 
   #growIfBulk(): void {
-    if (this.#isBulk || this.#receivedBytes + this.#sentBytes <= BULK_BYTES) return;
+    if (this.#isBulk || this.receivedBytes + this.sentBytes <= BULK_BYTES) return;
     this.#isBulk = true;
     for (const option of BULK_OPTIONS) setOption(this.fd, option);
-  }
-
-  #moved(): void {
-    const { worker } = this.port;
-    const { nowMs } = worker.loop;
-    this.#silence.start(this.timer, nowMs);
-    if (this.#isKept) this.#keptUntilMs = nowMs + worker.keptDials.longestSilenceMs(nowMs);
   }
 }
 

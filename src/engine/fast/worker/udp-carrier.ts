@@ -6,7 +6,7 @@ import type { Errand } from './link.ts';
 import type { Port } from './port.ts';
 import type { CountedBackends } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
-import type { UdpFlow } from './udp-flow.ts';
+import { copies, type UdpFlow } from './udp-flow.ts';
 import { type FlowClient, type FlowHost, UdpFlows, waitingRecord } from './udp-flows.ts';
 
 /** Carries flows of a Service port that have a socket of their own. Its home has begun them (docs/adr/0037). */
@@ -59,10 +59,7 @@ export class UdpCarrier extends Carrier implements FlowHost {
     loop.atEndOfTurn({
       run: () => {
         for (let count = inbox.receive(fd); count > 0; count = inbox.receive(fd)) {
-          this.bring(
-            from,
-            Array.from({ length: count }, (_, i) => inbox.copy(i)),
-          );
+          this.bring(from, copies(inbox, 0, count));
         }
         loop.close(fd);
       },

@@ -422,6 +422,6 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> imple
 }
 
 /** Datagrams from `first` to `end` - 1. */
-function copies(inbox: DatagramInbox, first: number, end: number): readonly Uint8Array[] {
+export function copies(inbox: DatagramInbox, first: number, end: number): readonly Uint8Array[] {
   return Array.from({ length: end - first }, (_, i) => inbox.copy(first + i));
 }

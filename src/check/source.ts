@@ -1,3 +1,4 @@
+import { claimName } from '../capture/claims.ts';
 import type { Config, KubernetesConfig, ManifestsConfig } from '../config/config.ts';
 import { PROGRAM } from '../config/version.ts';
 import { allLocalAddresses } from '../kernel/addresses.ts';
@@ -12,7 +13,7 @@ import { ManifestSource } from '../manifests/manifest-source.ts';
 import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
 import { goesWithout, splitAdvice } from '../model/finding.ts';
 import { partsOf, type Service, type ServiceKey, type ServicePortName } from '../model/service.ts';
-import { DESTINATION_KINDS, destinationName, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
+import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { NoEndpoints } from '../model/view.ts';
 import { type AddressPolicy, endpointAddresses } from '../services/known-addresses.ts';
@@ -182,7 +183,7 @@ function* conflicts(ports: readonly ServicePort[]) {
   );
   claims.sort((a, b) => a.rank - b.rank || (a.owner < b.owner ? -1 : 1));
   for (const { owner, to, port } of claims) {
-    const what = destinationName(to, port.protocol);
+    const what = claimName(to, port.protocol);
     const holder = holders.get(what) ?? owner;
     holders.set(what, holder);
     if (holder !== owner) yield { owner, what, holder };

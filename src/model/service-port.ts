@@ -1,5 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
-import { endpointName, type NamedEndpoint, type WeightedEndpoint } from './endpoint.ts';
+import type { NamedEndpoint, WeightedEndpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
@@ -112,12 +112,6 @@ export function destinations(servicePort: ServicePort): readonly Destination[] {
     ...externalIPs.map((address) => ({ kind: 'external IP', address, port, sets: external }) as const),
     ...(nodePort === 0 ? [] : [{ kind: 'NodePort', port: nodePort, sets: external } as const]),
   ];
-}
-
-/** "10.96.0.1:443/TCP", "NodePort 30080/TCP": what only one Service port can have. */
-export function destinationName({ address, port }: Pick<Destination, 'address' | 'port'>, protocol: Protocol): string {
-  // Joined, as a text from a template keeps its parts, and there are thousands.
-  return [address === undefined ? `NodePort ${port}` : endpointName({ address, port }), protocol].join('/');
 }
 
 /** Why a Service port goes without a destination that another one has. */

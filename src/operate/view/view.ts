@@ -1,3 +1,4 @@
+import { claimName } from '../../capture/claims.ts';
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { Conflict } from '../../model/capture.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
@@ -8,7 +9,6 @@ import { partsOf, type ServicePortName } from '../../model/service.ts';
 import {
   type CarriedPort,
   clientSets,
-  destinationName,
   type EndpointSet,
   type EndpointSetName,
   heldBy,
@@ -153,7 +153,7 @@ export class RunningView implements View {
     const { affinity, options } = servicePort;
     const conflicts = pipeline?.conflictsOf(name) ?? [];
     const isLost = (to: { readonly address?: Address; readonly port: number }) =>
-      conflicts.some(({ what }) => what === destinationName(to, protocol));
+      conflicts.some(({ what }) => what === claimName(to, protocol));
     const served = (addresses: readonly Address[]) =>
       conflicts.length === 0 ? addresses : addresses.filter((address) => !isLost({ address, port: number }));
     return {

@@ -26,10 +26,11 @@ export interface AdoptedPort {
  */
 export interface HandOver {
   /**
-   * Resolves with everything. Nothing must be opened, updated or closed before `thaw`. Rejects when a part cannot be
-   * frozen; `thaw` is due then as well.
+   * Resolves with everything, which is described when it is asked for: all of it at once may take hundreds of megabytes.
+   * Nothing must be opened, updated or closed before `thaw`. Rejects when a part cannot be frozen, or has failed before
+   * it is described; `thaw` is due then as well.
    */
-  freeze(): Promise<Iterable<Parcel>>;
+  freeze(): Promise<AsyncIterable<Parcel> | Iterable<Parcel>>;
   /** Throws a sentence when a part has failed since it was frozen. */
   check(): void;
   /** Continues, also after {@link adopt}. Resets the connections of a part that has failed meanwhile. */

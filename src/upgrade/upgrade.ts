@@ -217,7 +217,7 @@ async function offer(channel: Channel, { dataPlane, controlPlane, clock }: Prede
   const parcels = await withDeadline(dataPlane.freeze(), { clock, ms: FREEZE_MS, late });
   await channel.send({ kind: 'begin', weights: controlPlane.weights() }, limits);
   let count = 0;
-  for (const parcel of parcels) {
+  for await (const parcel of parcels) {
     await channel.send({ kind: 'parcel' }, limits, parcel);
     count++;
   }

@@ -44,6 +44,8 @@ type Observed = { [Kind in keyof DataPlaneObserver]: Omit<Parameters<DataPlaneOb
 /** What {@link DataPlaneObserver} is told of a Service port. */
 export type PortEvent = { [Kind in keyof Observed]: { readonly kind: Kind } & Observed[Kind] }[keyof Observed];
 
+const NONE: ReadonlySet<never> = new Set();
+
 /** What all Service ports of one thread share, whatever moves their bytes. */
 export interface Thread {
   readonly options: DataPlaneOptions;
@@ -55,6 +57,8 @@ export interface Thread {
   readonly maglevTables: MaglevTables;
   readonly affinityMemory: AffinityMemory;
   readonly shares: Shares;
+  /** Those with sessions, closed ones among them. */
+  readonly busyPorts: Set<Port>;
   readonly admission: Admission;
   readonly connectionLog: {
     readonly isWanted: boolean;
@@ -174,9 +178,18 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   }
 
   /** Its connections and flows in this thread, the oldest first. They go on when a TCP port closes. */
-  get sessions(): Set<Session> {
+  get sessions(): ReadonlySet<Session> {
+    return this.#sessions ?? NONE;
+  }
+
+  began(session: Session): void {
     this.#sessions ??= new Set();
-    return this.#sessions;
+    if (this.#sessions.size === 0) this.thread.busyPorts.add(this);
+    this.#sessions.add(session);
+  }
+
+  ended(session: Session): void {
+    if (this.#sessions?.delete(session) && this.#sessions.size === 0) this.thread.busyPorts.delete(this);
   }
 
   count(counter: Counter, target?: Target, amount = 1): void {

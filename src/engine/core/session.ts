@@ -63,7 +63,7 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
 
   /** A client was accepted, or a flow begun. */
   begun(): void {
-    this.port.sessions.add(this);
+    this.port.began(this);
     this.port.count('connections');
     if (this.countsHere) this.port.countActive(1, this.target);
   }
@@ -73,7 +73,7 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
     const { clock, nowMs } = this.port.thread;
     this.#beganMs = nowMs - Math.max(0, clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
-    this.port.sessions.add(this);
+    this.port.began(this);
     if (this.countsHere) this.port.countActive(1, this.target);
     this.target?.taken();
   }
@@ -104,7 +104,7 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
   /** Another thread goes on with it: nothing is closed, and it counts as before. */
   protected detach(): void {
     this.isOver = true;
-    this.port.sessions.delete(this);
+    this.port.ended(this);
   }
 
   /** How long ago it began. */

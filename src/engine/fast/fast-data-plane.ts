@@ -31,7 +31,7 @@ import type { PortState } from './parcels.ts';
 import { CounterMemory, endpointSums, PortCounters, sumOf } from './port-counters.ts';
 import {
   type CountedBackends,
-  type ListedPage,
+  type ListId,
   type NumberedEvent,
   type PortId,
   type Spread,
@@ -173,6 +173,7 @@ class FastDataPlane implements DataPlane {
   #clientFacts: ClientFacts | undefined;
   #connectionLog: ConnectionLogSink | undefined;
   #lastId: PortId = 0;
+  #lastList: ListId = 0;
   #isShutDown = false;
 
   constructor({ options: { workers, ...options }, observer, clock, log, ...setup }: FastDataPlaneSetup) {
@@ -307,11 +308,17 @@ class FastDataPlane implements DataPlane {
   }
 
   async *#listed(port: OpenPort, worker: WorkerThread): AsyncIterable<readonly OpenConnection[]> {
-    for (let from: number | undefined = 0; from !== undefined; ) {
-      const page: ListedPage | undefined = await worker.ask({ kind: 'list', port: port.id, from });
-      if (page === undefined || this.#ports.get(port.spec.id) !== port) return;
-      if (page.connections.length > 0) yield page.connections;
-      from = page.next;
+    const list = ++this.#lastList;
+    let hasMore = true;
+    try {
+      while (hasMore) {
+        const page = await worker.ask({ kind: 'list', port: port.id, list });
+        if (page === undefined || this.#ports.get(port.spec.id) !== port) return;
+        hasMore = page.hasMore;
+        if (page.connections.length > 0) yield page.connections;
+      }
+    } finally {
+      if (hasMore) worker.enqueue({ kind: 'unlist', list });
     }
   }
 

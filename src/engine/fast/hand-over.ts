@@ -35,32 +35,45 @@ export class FastHandOver implements HandOver {
     this.#host = host;
   }
 
-  async freeze(): Promise<Iterable<Parcel>> {
+  async freeze(): Promise<AsyncIterable<Parcel>> {
     const { workers } = this.#host;
     // First all of them, so that nothing is on its way between two when they stand still.
     const round = ++this.#round;
     await Promise.all(workers.map((worker) => worker.hold()));
-    if (round !== this.#round) throw new Error('the hand-over was given up');
+    const check = () => {
+      if (round !== this.#round) throw new Error('the hand-over was given up');
+    };
+    check();
     const frozen = await Promise.all(workers.map((worker) => worker.freeze()));
     const pickers = new Map(frozen.flatMap((each) => each.pickers));
     const ports = [...this.#host.ports()];
     const numbers = new Map(ports.map(({ id }, number) => [id, number]));
-    return pack({
-      ports: ports.map(({ id, state }) => {
-        const picker = pickers.get(id);
-        // The successor's picker restores its order from the same list.
-        const endpoints = picker?.order ?? state.backends.endpoints;
-        return { ...state, backends: { ...state.backends, endpoints }, picker };
-      }),
-      // A flow of another worker comes before what waits for it.
-      records: frozen
-        .flatMap(({ records }) =>
-          records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
-        )
-        // A flow ends with its port. One may have been on its way between two workers then.
-        .filter((record) => record.port !== CLOSED_PORT || protocolOf(record) === 'TCP')
-        .sort((a, b) => Number(a.kind === 'waiting') - Number(b.kind === 'waiting')),
+    const states = ports.map(({ id, state }) => {
+      const picker = pickers.get(id);
+      // The successor's picker restores its order from the same list.
+      const endpoints = picker?.order ?? state.backends.endpoints;
+      return { ...state, backends: { ...state.backends, endpoints }, picker };
     });
+    const numbered = (records: readonly LiveRecord[]) =>
+      records
+        .map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT }))
+        // A flow ends with its port. One may have been on its way between two workers then.
+        .filter((record) => record.port !== CLOSED_PORT || protocolOf(record) === 'TCP');
+    const { waiting = [], onTheWay = [] } = Object.groupBy(
+      frozen.flatMap(({ records }) => records),
+      ({ kind }) => (kind === 'waiting' ? 'waiting' : 'onTheWay'),
+    );
+    return (async function* (): AsyncGenerator<Parcel> {
+      yield* pack({ ports: states, records: numbered(onTheWay) });
+      for (const worker of workers) {
+        for await (const records of worker.given()) {
+          check();
+          yield* pack({ ports: [], records: numbered(records) });
+        }
+      }
+      // Behind the flows of all workers: one of another worker may be what it waits for.
+      yield* pack({ ports: [], records: numbered(waiting) });
+    })();
   }
 
   check(): void {

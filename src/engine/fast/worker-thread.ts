@@ -21,6 +21,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './worker/protocol.ts';
+import type { LiveRecord } from './worker/records.ts';
 import { IDLE_CORE } from './worker/told-idle-cores.ts';
 
 /** A turn lasts milliseconds. Looks are counted, not time: a process that was stopped must not blame its workers. */
@@ -177,13 +178,23 @@ export class WorkerThread {
     if ((await this.ask({ kind: 'hold' })) === undefined) throw new Error(FAILED);
   }
 
-  /** Resolves with all that the worker has, once it is frozen. Rejects when there is no thread, or it dies. */
+  /** Resolves once it is frozen. Next is {@link given}. Rejects when there is no thread, or it dies. */
   async freeze(): Promise<FrozenWorker> {
     if (this.#thread === undefined) throw new Error(FAILED);
     this.#isFrozen = true;
     const frozen = await this.ask({ kind: 'freeze' });
     if (frozen === undefined) throw new Error(FAILED);
     return frozen;
+  }
+
+  /** All that a frozen worker has, in pieces. Throws when it dies. */
+  async *given(): AsyncGenerator<readonly LiveRecord[], undefined> {
+    for (;;) {
+      const piece = await this.ask({ kind: 'give' });
+      if (piece === undefined) throw new Error(FAILED);
+      if (piece.records.length === 0) return;
+      yield piece.records;
+    }
   }
 
   /** Throws an Error when the thread has died since it was frozen. */

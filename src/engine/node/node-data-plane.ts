@@ -59,8 +59,6 @@ interface OpenPort {
 class NodeDataPlane implements DataPlane {
   readonly #setup: NodeDataPlaneSetup;
   readonly #open = new Map<ListenerId, OpenPort>();
-  /** Closed ports whose connections go on. */
-  readonly #closed = new Set<Port>();
   readonly #shared: Shared;
   #addressTimer: Timer | undefined;
   #isShutDown = false;
@@ -100,8 +98,6 @@ class NodeDataPlane implements DataPlane {
     entry.listener?.close();
     entry.port.forgetClients();
     entry.port.leave();
-    this.#closed.add(entry.port);
-    for (const port of this.#closed) if (port.sessions.size === 0) this.#closed.delete(port);
   }
 
   *stats(): Iterable<ListenerStats> {
@@ -142,11 +138,11 @@ class NodeDataPlane implements DataPlane {
   async shutdown(): Promise<void> {
     this.#isShutDown = true;
     this.#addressTimer?.cancel();
-    const ports = [...this.#closed, ...Array.from(this.#open.values(), ({ port }) => port)];
     await Promise.all([...this.#open.keys()].map((id) => this.close(id)));
-    for (const port of ports) for (const session of port.sessions) session.cut('proxy-shutdown');
+    const { busyPorts } = this.#shared;
+    for (const port of busyPorts) for (const session of port.sessions) session.cut('proxy-shutdown');
     // The last events of a socket come in a later turn.
-    while (ports.some((port) => port.sessions.size > 0)) await setImmediate();
+    while (busyPorts.size > 0) await setImmediate();
   }
 
   async #listen(entry: OpenPort): Promise<number> {

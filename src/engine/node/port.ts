@@ -53,6 +53,7 @@ export class Shared implements Thread {
   readonly affinityMemory: AffinityMemory;
   readonly shareMemory = new ShareMemory(1);
   readonly shares: Shares;
+  readonly busyPorts = new Set<CorePort>();
   readonly loop: NodeLoop;
   readonly admission: Admission;
   readonly refusals: RefusalRation;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FastHandOver, type HandOverHost } from '../../../src/engine/fast/hand-over.ts';
 import { unpack } from '../../../src/engine/fast/parcels.ts';
+import { all } from './pass-on.ts';
 
 test('a hand-over that was given up while workers were slow freezes nobody later', async () => {
   const held = Promise.withResolvers<void>();
@@ -25,11 +26,17 @@ test('a flow that was on its way between two workers when its port closed does n
   const records = [
     { ...account, kind: 'flow' },
     { ...way, port: 7, kind: 'waiting', datagrams: [] },
-    { ...account, kind: 'dialling', fd: 4, closedPort: 'a/b' },
   ];
-  const worker = { hold: async () => {}, freeze: async () => ({ pickers: [], records }) };
+  const sessions = [{ ...account, kind: 'dialling', fd: 4, closedPort: 'a/b' }];
+  const worker = {
+    hold: async () => {},
+    freeze: async () => ({ pickers: [], records }),
+    given: async function* () {
+      yield sessions;
+    },
+  };
   const handOver = new FastHandOver({ workers: [worker], ports: () => [] } as unknown as HandOverHost);
-  const parcels = [...(await handOver.freeze())].map(unpack);
+  const parcels = (await all(await handOver.freeze())).map(unpack);
   const kinds = parcels.flatMap((parcel) => parcel.records.map(({ kind }) => kind));
   // A connection outlives its port.
   assert.deepEqual(kinds, ['dialling']);

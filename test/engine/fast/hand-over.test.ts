@@ -21,7 +21,7 @@ import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
 import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { settle } from '../../support/until.ts';
-import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
+import { all, closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
 import { type FastRig, fastRig, faultyRig, openDescriptors, openPort } from './rig.ts';
 
 const NAME: ServicePortName = 'a/b';
@@ -140,7 +140,7 @@ test('a listener gets an option that the predecessor did not set', async (t) => 
   const [before, after] = await pair(t);
   const port = await openPort(before, NAME, [(await TcpBackend.echo(t)).endpoint]);
   await handOverOf(after.plane).freeze();
-  const parcels = [...(await handOverOf(before.plane).freeze())];
+  const parcels = await all(await handOverOf(before.plane).freeze());
   for (const fd of parcels.flatMap(({ fds }) => fds)) setOption(fd, { ...URGENT_IN_LINE, value: 0 });
   await handOverOf(after.plane).adopt(await sendParcels(parcels));
   await handOverOf(before.plane).release();
@@ -479,7 +479,7 @@ for (const [what, alter, expected] of [
     const [before, after] = await pair(t);
     await inUse(t, before);
     await handOverOf(after.plane).freeze();
-    const [ports, connections] = [...(await handOverOf(before.plane).freeze())] as [Parcel, Parcel];
+    const [ports, connections] = (await all(await handOverOf(before.plane).freeze())) as [Parcel, Parcel];
     const copies = await sendParcels([ports, ...alter(connections, ports)]);
     await assert.rejects(handOverOf(after.plane).adopt(copies), expected);
     closeAll(copies.slice(1));

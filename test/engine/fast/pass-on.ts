@@ -19,12 +19,20 @@ export function channelPair(clock = systemClock): [Channel, Channel] {
   return [new Channel(ends[0] as number, clock), new Channel(ends[1] as number, clock)];
 }
 
+type Parcels = Awaited<ReturnType<HandOver['freeze']>>;
+
+export async function all(parcels: Parcels): Promise<Parcel[]> {
+  const list: Parcel[] = [];
+  for await (const parcel of parcels) list.push(parcel);
+  return list;
+}
+
 /** As another process would get them: with descriptors of its own. */
-export async function sendParcels(parcels: Iterable<Parcel>): Promise<Parcel[]> {
+export async function sendParcels(parcels: Parcels): Promise<Parcel[]> {
   const [here, there] = channelPair();
   const received: Parcel[] = [];
   const sending = (async () => {
-    for (const parcel of parcels) await here.send({ kind: 'parcel' }, {}, parcel);
+    for await (const parcel of parcels) await here.send({ kind: 'parcel' }, {}, parcel);
     here.close();
   })();
   for (let next = await there.receive(); next !== undefined; next = await there.receive()) {
@@ -47,7 +55,7 @@ export async function passOn(
   meanwhile: (parcels: readonly Parcel[]) => Promise<void> | void = () => {},
 ): Promise<readonly AdoptedPort[]> {
   await handOverOf(to).freeze();
-  const parcels = [...(await handOverOf(from).freeze())];
+  const parcels = await all(await handOverOf(from).freeze());
   await meanwhile(parcels);
   const ports = await handOverOf(to).adopt(await sendParcels(parcels));
   await handOverOf(from).release();

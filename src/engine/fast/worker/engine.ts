@@ -9,6 +9,7 @@ import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { stackOf } from '../../../util/text.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
+import type { Session } from '../../core/session.ts';
 import { shareTable } from '../../core/shares.ts';
 import { Carrier } from './carrier.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
@@ -22,6 +23,7 @@ import {
   type CountedBackends,
   type FrozenWorker,
   type ListedPage,
+  type ListId,
   LONGEST_TURN_MS,
   NO_PORT,
   type Outcome,
@@ -43,11 +45,11 @@ import { FlowClient } from './udp-flows.ts';
 import { UdpListener } from './udp-listener.ts';
 import { WorkerContext, type WorkerEffects } from './worker-context.ts';
 
-/**
- * A page takes about 0.2 ms: more than a microsecond per connection, some nanoseconds per descriptor that is skipped.
- */
+/** A page takes about 0.2 ms: more than a microsecond per connection. */
 const CONNECTIONS_PER_PAGE = 128;
-const LOOKS_PER_PAGE = 4096;
+
+/** Those of slow readers may have 64 KiB a side. */
+const RECORDS_PER_PIECE = 256;
 
 /** More than so many exceptions are no fault of single connections: the worker ends, and another takes its place. */
 const FAULT_RATE = { burst: 4, ratePerSecond: 4 };
@@ -95,7 +97,11 @@ export class Engine implements Handler {
   readonly #shares = new Map<PortId, Carrier>();
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
-  readonly #lists: Question<'list'>[] = [];
+  readonly #pages: Question<'list'>[] = [];
+  /** Of the lists that go on: what comes next. */
+  readonly #lists = new Map<ListId, Iterator<Session>>();
+  /** While frozen: what has not been given yet. */
+  #left: Iterator<LiveRecord> | undefined;
   readonly #faults: TokenBucket;
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
@@ -226,7 +232,10 @@ export class Engine implements Handler {
         break;
       }
       case 'list':
-        if (this.#lists.push(command) === 1) this.loop.inNextTurn({ run: () => this.#listOne() });
+        if (this.#pages.push(command) === 1) this.loop.inNextTurn({ run: () => this.#listOne() });
+        break;
+      case 'unlist':
+        this.#lists.delete(command.list);
         break;
       case 'turn':
         this.loop.inNextTurn({ run: () => this.#answerLate(command, {}) });
@@ -236,7 +245,11 @@ export class Engine implements Handler {
         if (this.#progress === 'frozen') this.#freeze();
         else this.#progress = 'freezing';
         break;
+      case 'give':
+        this.#give(command);
+        break;
       case 'thaw':
+        this.#left = undefined;
         this.#progress = 'running';
         this.#context.peers.resume();
         break;
@@ -300,8 +313,8 @@ export class Engine implements Handler {
         else this.#carry(record, errand);
       },
       stay: () => {
-        for (const handler of this.loop.handlers) {
-          if (isSession(handler) && handler.hasLostHome) handler.stay();
+        for (const port of this.#context.busyPorts) {
+          for (const session of port.sessions) if (session.hasLostHome) session.stay();
         }
       },
       bring: (record) => {
@@ -405,29 +418,27 @@ export class Engine implements Handler {
 
   /** One page in a turn, however many were asked for: the events of the turn come first. */
   #listOne(): void {
-    const command = this.#lists.shift();
+    const command = this.#pages.shift();
     if (command !== undefined) this.#answerLate(command, this.#page(command));
-    if (this.#lists.length > 0) this.loop.inNextTurn({ run: () => this.#listOne() });
+    if (this.#pages.length > 0) this.loop.inNextTurn({ run: () => this.#listOne() });
   }
 
-  /**
-   * A list goes on at a descriptor, so nothing is kept between two pages. Connections may come and go meanwhile,
-   * because none changes its descriptor.
-   */
-  #page({ port: id, from }: Question<'list'>): ListedPage {
+  /** Between two pages connections may come and go. */
+  #page({ port: id, list }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];
     const port = (this.#listeners.get(id) ?? this.#shares.get(id))?.port;
-    if (port === undefined) return { connections };
-    const { handlers } = this.loop;
-    let fd = from;
-    for (; fd < handlers.length && fd < from + LOOKS_PER_PAGE; fd++) {
-      if (connections.length === CONNECTIONS_PER_PAGE) break;
-      const handler = handlers[fd];
-      if (!isSession(handler) || handler.port !== port || handler.fd !== fd) continue;
-      const connection = handler.describe();
+    const sessions = this.#lists.get(list) ?? thoseNow(port?.sessions ?? new Set());
+    this.#lists.set(list, sessions);
+    while (connections.length < CONNECTIONS_PER_PAGE) {
+      const next = sessions.next();
+      if (next.done) {
+        this.#lists.delete(list);
+        return { connections, hasMore: false };
+      }
+      const connection = next.value.describe();
       if (connection !== undefined) connections.push(connection);
     }
-    return { connections, ...(fd < handlers.length && { next: fd }) };
+    return { connections, hasMore: true };
   }
 
   #freeze(): void {
@@ -435,21 +446,46 @@ export class Engine implements Handler {
     this.#context.connectionLog.flush();
     // Another process has no use for them.
     this.#context.admission.makeRoom();
-    const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
-    const records = this.loop.handlers.flatMap((handler, fd): readonly LiveRecord[] | LiveRecord => {
-      if (!isSession(handler) || handler.fd !== fd) return [];
-      const { id, name } = handler.port;
-      return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
-    });
-    // Slow readers may have left hundreds of megabytes. Those of connections under way are needed after a thaw.
-    const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
-    records.push(...this.#context.peers.underWay());
+    this.#left = this.#sessionRecords();
+    const records = this.#context.peers.underWay();
     const pickers: FrozenWorker['pickers'][number][] = [];
     for (const [id, { port }] of this.#listeners) {
       const picker = port.pickerRecord();
       if (picker !== undefined) pickers.push([id, picker]);
     }
-    this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }], given);
+    this.#effects.report([{ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } }]);
+  }
+
+  *#sessionRecords(): Generator<LiveRecord, undefined> {
+    for (const { sessions } of this.#context.busyPorts) {
+      for (const session of sessions) {
+        if (!isSession(session)) continue;
+        const { id, name } = session.port;
+        const isOpen = this.#listeners.has(id) || this.#shares.has(id);
+        yield isOpen ? session.record() : { ...session.record(), closedPort: name };
+      }
+    }
+  }
+
+  /** In pieces, because slow readers may have left hundreds of megabytes. */
+  #give({ question }: Question<'give'>): void {
+    const records: LiveRecord[] = [];
+    while (records.length < RECORDS_PER_PIECE) {
+      const next = this.#left?.next();
+      if (next === undefined || next.done) break;
+      records.push(next.value);
+    }
+    const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
+    this.#effects.report([{ kind: 'answer', question, answer: { records } }], given);
+  }
+}
+
+/** As many as there are now: others may begin faster than a list goes on. */
+function* thoseNow(sessions: ReadonlySet<Session>): Generator<Session, undefined> {
+  let left = sessions.size;
+  for (const session of sessions) {
+    if (left-- === 0) return;
+    yield session;
   }
 }
 

@@ -94,15 +94,19 @@ export interface Outcome {
   readonly err?: string;
 }
 
+/** Numbers a list of open connections; never used again for the same worker. */
+export type ListId = number;
+
 export interface ListedPage {
   readonly connections: readonly OpenConnection[];
-  /** Where the next page begins; missing at the end. */
-  readonly next?: number;
+  /** Ask again. */
+  readonly hasMore: boolean;
 }
 
 export interface FrozenWorker {
   /** Of the ports that have picked for a client or had an update. */
   readonly pickers: readonly (readonly [PortId, PickerRecord])[];
+  /** What is on its way between workers. The rest is asked for by `give`. */
   readonly records: readonly LiveRecord[];
 }
 
@@ -155,12 +159,14 @@ export interface Questions {
     readonly asks: { readonly port: PortId; readonly client: string };
     readonly gets: { readonly endpoint: Endpoint | undefined };
   };
-  /** One page of the open connections. `from`: 0, or the `next` of the page before. Not answered while frozen. */
-  list: { readonly asks: { readonly port: PortId; readonly from: number }; readonly gets: ListedPage };
+  /** The next page of a list of the open connections, the first with a new number. Not answered while frozen. */
+  list: { readonly asks: { readonly port: PortId; readonly list: ListId }; readonly gets: ListedPage };
   /** Answered at the end of a whole turn that began after it. Not answered while frozen. */
   turn: { readonly asks: object; readonly gets: object };
   /** From the end of this turn the worker touches no descriptor, until `thaw` or `release`. */
   freeze: { readonly asks: object; readonly gets: FrozenWorker };
+  /** Some of the connections and flows of a frozen worker; none: that was all. Each is given once. */
+  give: { readonly asks: object; readonly gets: { readonly records: readonly LiveRecord[] } };
 }
 
 export type Question<Kind extends keyof Questions = keyof Questions> = {
@@ -175,6 +181,8 @@ export type Command =
   | { readonly kind: 'link'; readonly worker: number; readonly channel: MessagePort }
   /** For the home: which workers may carry connections of the port. */
   | { readonly kind: 'carriers'; readonly port: PortId; readonly workers: readonly number[] }
+  /** A list is given up before its last page. */
+  | { readonly kind: 'unlist'; readonly list: ListId }
   | { readonly kind: 'thaw' }
   /** Another process has everything now: the thread ends, and closes nothing. */
   | { readonly kind: 'release' }

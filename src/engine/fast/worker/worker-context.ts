@@ -9,7 +9,7 @@ import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
 import { Admission } from '../../core/admission.ts';
 import { Deadline } from '../../core/deadlines.ts';
-import type { Thread } from '../../core/port.ts';
+import type { Port, Thread } from '../../core/port.ts';
 import { createShares, type Shares } from '../../core/shares.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { RefusalRation } from '../../refusal-ration.ts';
@@ -55,6 +55,7 @@ export class WorkerContext implements Thread {
   readonly index: number;
   readonly options: DataPlaneOptions;
   readonly shares: Shares;
+  readonly busyPorts = new Set<Port>();
   readonly random: Random;
   readonly report: (report: Report) => void;
   /**

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import type { Answer, Command, FrozenWorker, Report } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { Answer, Command, Questions, Report } from '../../../../src/engine/fast/worker/protocol.ts';
 import { Session } from '../../../../src/engine/fast/worker/session.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
@@ -32,9 +32,9 @@ test('the worker answers commands and questions about ports that are not open', 
   const counters = new PortCounters(new CounterMemory());
   command({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
   command({ kind: 'close', question: 1, port: 9 }, { kind: 'peek', question: 2, port: 9, client: '192.0.2.1' });
-  command({ kind: 'list', question: 3, port: 9, from: 0 });
+  command({ kind: 'list', question: 3, port: 9, list: 1 });
   engine.turn(100);
-  const expected = [answer(1, {}), answer(2, { endpoint: undefined }), answer(3, { connections: [] })];
+  const expected = [answer(1, {}), answer(2, { endpoint: undefined }), answer(3, { connections: [], hasMore: false })];
   assert.deepEqual(reports.slice(1), expected);
 });
 
@@ -173,9 +173,10 @@ test('what a slow reader has not taken goes along with a frozen connection witho
   const rest = await waitFor('bytes that nobody takes', () => {
     engine.turn(10);
     command({ kind: 'freeze', question: 1 });
-    const frozen = reports.at(-1) as { readonly answer: FrozenWorker };
+    command({ kind: 'give', question: 2 });
+    const given = reports.at(-1) as { readonly answer: Questions['give']['gets'] };
     command({ kind: 'thaw' });
-    const [record] = frozen.answer.records;
+    const [record] = given.answer.records;
     return record?.kind === 'established' && record.sides[1].rest;
   });
   assert.ok(rest.every((byte) => byte === 'x'.charCodeAt(0)));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import type { ListedPage } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { ListedPage, Questions } from '../../../../src/engine/fast/worker/protocol.ts';
 import { descriptorLimit } from '../../../../src/kernel/descriptor-limit.ts';
 import { close, waitReadable } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
@@ -79,18 +79,18 @@ test(`between two pages of a list of ${FLOWS} a worker serves new clients`, (t) 
   const { engine, command, taken, visit, counters, clients } = busyRig(t, FLOWS);
   const listed: string[] = [];
   let pieces = 0;
-  for (let from: number | undefined = 0; from !== undefined; pieces++) {
-    command({ kind: 'list', question: pieces, port: 1, from });
+  for (let isOver = false; !isOver; pieces++) {
+    command({ kind: 'list', question: pieces, port: 1, list: 1 });
     visit();
     engine.turn(100);
     const reports = taken();
     assert.equal(reports.length, 1);
     assert.equal(counters.read().connections, FLOWS + pieces + 1, 'the client has been served in the same turn');
-    const { connections = [], question, next } = reports[0] ?? {};
+    const { connections = [], question, hasMore } = reports[0] ?? {};
     assert.equal(question, pieces);
     assert.ok(connections.length <= 128, `${connections.length} in a piece`);
     listed.push(...connections.map(({ client }) => client.address));
-    from = next;
+    isOver = hasMore !== true;
   }
   const found = new Set(listed);
   assert.equal(found.size, listed.length, 'none twice');
@@ -104,7 +104,7 @@ test(`between two pages of a list of ${FLOWS} a worker serves new clients`, (t) 
 test('however many lists are asked for, there is one page per turn, and new clients are served', (t) => {
   const { engine, command, taken, visit, counters } = busyRig(t, 300);
   const questions = [1, 2, 3, 4, 5];
-  command(...questions.map((question) => ({ kind: 'list', question, port: 1, from: 0 }) as const));
+  command(...questions.map((question) => ({ kind: 'list', question, port: 1, list: question }) as const));
   assert.deepEqual(taken(), [], 'what came with the command comes first, too');
   for (const question of questions) {
     visit();
@@ -117,18 +117,41 @@ test('however many lists are asked for, there is one page per turn, and new clie
   }
 });
 
-test('a port’s few connections among many are searched a page at a time, too', (t) => {
+test('a port’s few connections among many are on the first page', (t) => {
   const { engine, command, taken, visitIdle } = busyRig(t, 5000);
   const client = visitIdle();
   engine.turn(100);
-  const pieces: ListedPage[] = [];
-  for (let from: number | undefined = 0; from !== undefined; from = pieces.at(-1)?.next) {
-    command({ kind: 'list', question: 1, port: 2, from });
-    engine.turn(100);
-    pieces.push(...taken());
-  }
+  command({ kind: 'list', question: 1, port: 2, list: 1 });
+  engine.turn(100);
   assert.deepEqual(
-    pieces.map(({ connections }) => connections.map((each) => each.client.address)),
-    [[], [client]],
+    taken().map(({ connections, hasMore }) => [connections.map((each) => each.client.address), hasMore]),
+    [[[client], false]],
   );
+});
+
+test('a list that is given up does not go on', (t) => {
+  const { engine, command, taken } = busyRig(t, 300);
+  const page = (): number | undefined => {
+    command({ kind: 'list', question: 1, port: 1, list: 7 });
+    engine.turn(100);
+    return taken()[0]?.connections.length;
+  };
+  assert.deepEqual([page(), page()], [128, 128]);
+  command({ kind: 'unlist', list: 7 });
+  assert.deepEqual([page(), page(), page()], [128, 128, 44], 'from its beginning');
+});
+
+test('a frozen worker describes what it has in pieces, each connection and flow once', (t) => {
+  const { command, reports, clients } = busyRig(t, 600);
+  command({ kind: 'freeze', question: 1 });
+  const give = () => {
+    command({ kind: 'give', question: 2 });
+    return (reports.at(-1) as { readonly answer: Questions['give']['gets'] }).answer.records;
+  };
+  const pieces = [give(), give(), give(), give()];
+  assert.deepEqual(
+    pieces.map(({ length }) => length),
+    [256, 256, 88, 0],
+  );
+  assert.equal(new Set(pieces.flat().map((record) => 'fd' in record && record.fd)).size, clients.length);
 });

@@ -1,4 +1,5 @@
 import { KeptEntries, type SocketAddressWords } from '../kernel/conntrack/kept-entries.ts';
+import { OwnConnections } from '../kernel/conntrack/own-connections.ts';
 import { UdpTimeout } from '../kernel/conntrack/udp-timeout.ts';
 import type { LocalPorts } from '../kernel/local-ports.ts';
 import { type Address, familyOf } from '../model/address.ts';
@@ -6,7 +7,7 @@ import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import { close } from '../sys/descriptor.ts';
 import { Memory } from '../sys/memory.ts';
-import { NetfilterSocket } from '../sys/netlink.ts';
+import { NetlinkSocket } from '../sys/netlink.ts';
 import {
   bindLater,
   bindTo,
@@ -104,7 +105,8 @@ export class KeptDials {
   /** Towards which no local port was free, of all. Until one is found again, dials do not try all. */
   readonly #full = new WeakSet<Endpoint>();
   readonly #random: Random;
-  readonly #netfilter: NetfilterSocket;
+  readonly #netfilter: NetlinkSocket;
+  readonly #connections: OwnConnections;
   readonly #entries = new Map<string, KeptEntries>();
   readonly #local = new Memory(SOCKET_ADDRESS_BYTES);
   readonly #localName = this.#local.words();
@@ -120,7 +122,8 @@ export class KeptDials {
     const upperHalf = { first: Math.ceil((first + last) / 2), last };
     this.#boundPorts = new PortWalk({ range: upperHalf, reserved: ports.reserved });
     this.#random = random;
-    this.#netfilter = new NetfilterSocket(own);
+    this.#netfilter = new NetlinkSocket(own);
+    this.#connections = new OwnConnections(own);
   }
 
   /**
@@ -289,7 +292,7 @@ export class KeptDials {
     const key = family === 'IPv4' ? protocol : `${protocol}6`;
     let entries = this.#entries.get(key);
     if (entries === undefined) {
-      entries = new KeptEntries(this.#netfilter, family, protocol, this.#mark);
+      entries = new KeptEntries(this.#netfilter, family, protocol, this.#mark, this.#connections);
       this.#entries.set(key, entries);
     }
     return entries;

@@ -26,9 +26,9 @@ export interface AdoptedPort {
  */
 export interface HandOver {
   /**
-   * Resolves with everything, which is described when it is asked for: all of it at once may take hundreds of megabytes.
-   * Nothing must be opened, updated or closed before `thaw`. Rejects when a part cannot be frozen, or has failed before
-   * it is described; `thaw` is due then as well.
+   * Resolves with everything, parcel by parcel, because all of it at once may take hundreds of megabytes. Nothing must
+   * be opened, updated or closed before `thaw`. Rejects when a part cannot be frozen, and throws later when a part has
+   * failed before it was described; `thaw` is due then as well.
    */
   freeze(): Promise<AsyncIterable<Parcel> | Iterable<Parcel>>;
   /** Throws a sentence when a part has failed since it was frozen. */

@@ -14,6 +14,7 @@ import { EAGAIN, must, SysError } from './sys-error.ts';
 
 export const AF_NETLINK = 16;
 const NETLINK_NETFILTER = 12;
+export const NETLINK_SOCK_DIAG = 4;
 
 const NLMSG_ERROR = 2;
 const NLMSG_DONE = 3;
@@ -117,25 +118,27 @@ const ANSWER_BYTES = 4096;
 const REFUSED_TYPE = MESSAGE_HEADER + 4 + 4;
 
 /**
- * Asks netfilter about one object at a time, on the data path: without garbage, and with two system calls. The kernel
+ * Asks the kernel about one object at a time, on the data path: without garbage, and with two system calls. The kernel
  * handles a request before `send` returns.
  */
-export class NetfilterSocket {
+export class NetlinkSocket {
   readonly answer = new Memory(ANSWER_BYTES);
   readonly #own: (fd: number) => void;
+  readonly #protocol: number;
   #fd = -1;
   /** Of the last request that wants to know. An answer with another one is of an earlier request, and too late. */
   #sequence = 0;
 
   /** `own` gets the descriptor when it is opened. */
-  constructor(own: (fd: number) => void) {
+  constructor(own: (fd: number) => void, protocol = NETLINK_NETFILTER) {
     this.#own = own;
+    this.#protocol = protocol;
   }
 
   /** Before the first request. 0, or a negative errno. */
   open(): number {
     if (this.#fd >= 0) return 0;
-    const fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
+    const fd = socket(AF_NETLINK, SOCK_RAW, this.#protocol);
     if (fd < 0) return fd;
     this.#fd = fd;
     this.#own(fd);
@@ -267,7 +270,16 @@ export function encodeNested(type: number, attributes: readonly Buffer[]): Buffe
 
 /** Where the content of one attribute of a message begins: the attribute of `path`'s last type within those before. */
 export function placeOf(message: Buffer, path: readonly number[]): number {
-  let [begin, end] = [CONTENT_BEGIN, message.length];
+  return rangeOf(message, CONTENT_BEGIN, path)[0];
+}
+
+/** The content of one attribute within attributes. */
+export function contentOf(attributes: Buffer, path: readonly number[]): Buffer {
+  return attributes.subarray(...rangeOf(attributes, 0, path));
+}
+
+function rangeOf(message: Buffer, from: number, path: readonly number[]): readonly [begin: number, end: number] {
+  let [begin, end] = [from, message.length];
   for (const wanted of path) {
     let found: readonly [number, number] | undefined;
     visitAttributes(message, begin, end, (type, from, to) => {
@@ -276,7 +288,7 @@ export function placeOf(message: Buffer, path: readonly number[]): number {
     if (found === undefined) throw new RangeError(`a netlink message has no attribute ${path}`);
     [begin, end] = found;
   }
-  return begin;
+  return [begin, end];
 }
 
 /** Called with the type of a message or an attribute, and where its content begins and ends. */

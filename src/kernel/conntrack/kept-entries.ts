@@ -3,11 +3,12 @@ import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
   CONTENT_BEGIN,
+  contentOf,
   encodeAttribute,
   encodeMessage,
   encodeNested,
   encodeWord,
-  type NetfilterSocket,
+  type NetlinkSocket,
   NLM_F_CREATE,
   NLM_F_EXCL,
   nfgenmsg,
@@ -54,6 +55,7 @@ import {
   TCP_TIME_WAIT,
 } from './attributes.ts';
 import { PROTOCOL_NUMBER, tcpState } from './ctnetlink.ts';
+import type { OwnConnections } from './own-connections.ts';
 
 /** An entry without packets lasts this long. The first packet follows at once. */
 const UNUSED_SECONDS = 10;
@@ -213,6 +215,7 @@ class Lookup {
 interface Found {
   /** As the kernel wrote it. */
   readonly id: Buffer;
+  /** See {@link KeptEntries.#hasEnded}. */
   readonly hasEnded: boolean;
   readonly isOurs: boolean;
 }
@@ -223,9 +226,11 @@ interface Found {
  * negative errno. On the usual path there is no garbage, and there are two system calls.
  */
 export class KeptEntries {
-  readonly #netfilter: NetfilterSocket;
+  readonly #netfilter: NetlinkSocket;
   readonly #protocol: ProxiedProtocol;
   readonly #mark: number;
+  readonly #connections: Pick<OwnConnections, 'has'>;
+  readonly #family: IpFamily;
   readonly #destination: number;
   readonly #layout: (typeof ADDRESS_WORDS)[IpFamily];
   readonly #insertion: Insertion;
@@ -242,8 +247,16 @@ export class KeptEntries {
   /** The last port had an entry already. */
   #expectsEnded = false;
 
-  constructor(netfilter: NetfilterSocket, family: IpFamily, protocol: ProxiedProtocol, mark: number) {
+  constructor(
+    netfilter: NetlinkSocket,
+    family: IpFamily,
+    protocol: ProxiedProtocol,
+    mark: number,
+    connections: Pick<OwnConnections, 'has'>,
+  ) {
     this.#netfilter = netfilter;
+    this.#connections = connections;
+    this.#family = family;
     this.#protocol = protocol;
     this.#mark = mark;
     this.#destination = IP_ATTRIBUTES[family].destination;
@@ -351,12 +364,30 @@ export class KeptEntries {
     let id = Buffer.alloc(4);
     let mark = 0;
     let state = -1;
+    let original: Buffer | undefined;
     visitAttributes(bytes, CONTENT_BEGIN, length, (type, begin, end) => {
       if (type === CTA_ID) id = Buffer.from(bytes.subarray(begin, end));
       else if (type === CTA_MARK) mark = bytes.readUInt32BE(begin);
       else if (type === CTA_PROTOINFO) state = tcpState(bytes, begin, end);
+      else if (type === CTA_TUPLE_ORIG) original = bytes.subarray(begin, end);
     });
-    return { id, hasEnded: state === TCP_TIME_WAIT || state === TCP_CLOSE, isOurs: mark === this.#mark };
+    return { id, hasEnded: this.#hasEnded(state, original), isOurs: mark === this.#mark };
+  }
+
+  /**
+   * Connection tracking takes a connection for closed when an end that was sent twice is acknowledged, also while the
+   * other direction goes on. So its socket has the last word.
+   */
+  #hasEnded(state: number, original: Buffer | undefined): boolean {
+    if (state === TCP_CLOSE) return true;
+    if (state !== TCP_TIME_WAIT) return false;
+    const { source, destination } = IP_ATTRIBUTES[this.#family];
+    const content = (...path: readonly number[]): Buffer => contentOf(original ?? Buffer.alloc(0), path);
+    return !this.#connections.has(
+      this.#family,
+      { address: content(CTA_TUPLE_IP, source), port: content(CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT) },
+      { address: content(CTA_TUPLE_IP, destination), port: content(CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT) },
+    );
   }
 
   /** Replaces `found`, whose tuple is given, by the entry of {@link #insertion}. */

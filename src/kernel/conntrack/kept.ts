@@ -1,13 +1,6 @@
 import { FAMILIES, type IpFamily } from '../../model/address.ts';
 import { close } from '../../sys/descriptor.ts';
-import {
-  encodeMessage,
-  encodeWord,
-  NetfilterSocket,
-  NLM_F_DUMP,
-  nfgenmsg,
-  visitAttributes,
-} from '../../sys/netlink.ts';
+import { encodeMessage, encodeWord, NetlinkSocket, NLM_F_DUMP, nfgenmsg, visitAttributes } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { EADDRINUSE, ENOMEM, EOPNOTSUPP, SysError } from '../../sys/sys-error.ts';
@@ -30,13 +23,13 @@ const DISCARD_PORT = 9;
  */
 export function probeKeptEntries(family: IpFamily): string | undefined {
   let descriptor = -1;
-  const netfilter = new NetfilterSocket((fd) => {
+  const netfilter = new NetlinkSocket((fd) => {
     descriptor = fd;
   });
   const opened = netfilter.open();
   if (opened < 0) return explained(-opened).message;
   const [source, endpoint, client] = NOWHERE[family].map((each) => encodeSocketAddress(each, DISCARD_PORT).words());
-  const entries = new KeptEntries(netfilter, family, 'TCP', 0);
+  const entries = new KeptEntries(netfilter, family, 'TCP', 0, { has: () => false });
   const status = entries.insert(source as Int32Array, endpoint as Int32Array, client as Int32Array);
   if (status === 0) entries.remove(source as Int32Array, endpoint as Int32Array);
   close(descriptor);

@@ -360,15 +360,16 @@ export function clientAddressTests(makeRig: RigFactory): void {
     await pods.server.agent.call('listenUdp', { port: PORT, mode: 'udp-echo', name: '', host: '::' });
   });
 
-  test('a half-closed connection whose end was sent twice gets its answer while connection tracking remembers it', async (t) => {
+  /** The client has ended its direction, and connection tracking takes the connection for closed. */
+  async function takenForClosed(t: TestContext, rig: Rig, localPort: number) {
     const held: Socket[] = [];
     const server = createServer({ allowHalfOpen: true }, (socket) => held.push(socket.resume().on('error', () => {})));
     t.after(() => server.close());
     await once(server.listen({ host: BRIDGE.IPv4, port: 0 }), 'listening');
     const { port: serverPort } = server.address() as AddressInfo;
-    const { port } = await Kept.serve(await makeRig(t), [endpointAt(BRIDGE.IPv4, serverPort)]);
+    const { port } = await Kept.serve(rig, [endpointAt(BRIDGE.IPv4, serverPort)]);
     const { agent } = pods.client;
-    const { connection } = await agent.call('open', { host: BRIDGE.IPv4, port });
+    const { connection } = await agent.call('open', { host: BRIDGE.IPv4, port, localPort });
     await agent.call('write', { connection, text: 'hello' });
     await waitFor('the question', () => held[0]?.bytesRead === 5);
     // Before connection tracking sees them, as if they were lost.
@@ -382,9 +383,27 @@ export function clientAddressTests(makeRig: RigFactory): void {
     await waitFor('its taking the connection for closed', () =>
       keptEntries(`dport=${serverPort}`).some((each) => each.includes('TIME_WAIT')),
     );
-    held[0]?.end('answer');
-    const { text } = await agent.call('finish', { connection });
-    assert.equal(text, 'answer');
+    const answer = async () => {
+      held[0]?.end('answer');
+      return (await agent.call('finish', { connection })).text;
+    };
+    return { port, held, answer };
+  }
+
+  test('a half-closed connection whose end was sent twice gets its answer while connection tracking remembers it', async (t) => {
+    const { answer } = await takenForClosed(t, await makeRig(t), clientPort());
+    assert.equal(await answer(), 'answer');
+  });
+
+  test('and also where another client comes from its port meanwhile', async (t) => {
+    const localPort = clientPort();
+    const { port, held, answer } = await takenForClosed(t, await makeRig(t), localPort);
+    const { agent } = pods.otherClient;
+    const { connection } = await agent.call('open', { host: BRIDGE.IPv4, port, localPort });
+    await agent.call('write', { connection, text: 'other' });
+    await waitFor('its question', () => held[1]?.bytesRead === 5);
+    assert.equal(held[1]?.remoteAddress?.replace('::ffff:', ''), pods.otherClient.IPv4);
+    assert.equal(await answer(), 'answer');
   });
 
   test('while one local port is free towards an endpoint, it is found', async (t) => {

@@ -5,7 +5,7 @@ import { readEntry } from '../../../src/kernel/conntrack/ctnetlink.ts';
 import { KeptEntries } from '../../../src/kernel/conntrack/kept-entries.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import { Memory } from '../../../src/sys/memory.ts';
-import { CONTENT_BEGIN, type NetfilterSocket, visitMessages } from '../../../src/sys/netlink.ts';
+import { CONTENT_BEGIN, type NetlinkSocket, visitMessages } from '../../../src/sys/netlink.ts';
 import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
 import { address } from '../../support/model.ts';
 import { mutateOne } from '../mutate.ts';
@@ -57,7 +57,7 @@ export const open: OpenTarget = () => {
   const all = FAMILIES.flatMap((family) =>
     PROTOCOLS.map((protocol) => ({
       family,
-      entries: new KeptEntries(kernel as unknown as NetfilterSocket, family, protocol, MARK),
+      entries: new KeptEntries(kernel as unknown as NetlinkSocket, family, protocol, MARK, { has: () => false }),
     })),
   );
   // A request to make an entry has the attributes of an answer about one.

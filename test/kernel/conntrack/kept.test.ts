@@ -6,12 +6,13 @@ import { CT_NEW } from '../../../src/kernel/conntrack/attributes.ts';
 import { deleteKeptEntries, probeKeptEntries } from '../../../src/kernel/conntrack/kept.ts';
 import { KeptEntries } from '../../../src/kernel/conntrack/kept-entries.ts';
 import { Memory } from '../../../src/sys/memory.ts';
-import { encodeMessage, NetfilterSocket, nfgenmsg } from '../../../src/sys/netlink.ts';
+import { encodeMessage, NetlinkSocket, nfgenmsg } from '../../../src/sys/netlink.ts';
 import { ADDRESS_FAMILY, send } from '../../../src/sys/socket.ts';
 import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
 import { owned } from '../../sys/descriptors.ts';
 
 const MARK = 0x2000;
+const NO_CONNECTIONS = { has: () => false };
 const ADDRESSES = {
   IPv4: { node: '192.0.2.1', endpoint: '198.51.100.7', client: '203.0.113.9' },
   IPv6: { node: '2001:db8:1::1', endpoint: '2001:db8:2::7', client: '2001:db8:3::9' },
@@ -25,9 +26,9 @@ for (const family of ['IPv4', 'IPv6'] as const) {
     const name = (address: string, port: number) => encodeSocketAddress(address, port).words();
 
     test("UDP: an entry that an earlier process has left is replaced, also while another has the client's port", (t) => {
-      const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+      const netfilter = new NetlinkSocket((fd) => owned(t, fd));
       assert.equal(netfilter.open(), 0);
-      const entries = new KeptEntries(netfilter, family, 'UDP', MARK);
+      const entries = new KeptEntries(netfilter, family, 'UDP', MARK, NO_CONNECTIONS);
       const [to, from] = [name(endpoint, 53), name(client, 50_000)];
       for (const port of [40_000, 40_001, 40_001, 40_000]) assert.equal(entries.insert(name(node, port), to, from), 0);
       assert.equal(table().length, 2);
@@ -37,11 +38,11 @@ for (const family of ['IPv4', 'IPv6'] as const) {
 
     test('a refusal that was left unread is not taken for the answer to a later request', (t) => {
       let fd = -1;
-      const netfilter = new NetfilterSocket((opened) => {
+      const netfilter = new NetlinkSocket((opened) => {
         fd = owned(t, opened);
       });
       assert.equal(netfilter.open(), 0);
-      const entries = new KeptEntries(netfilter, family, 'TCP', MARK);
+      const entries = new KeptEntries(netfilter, family, 'TCP', MARK, NO_CONNECTIONS);
       const wrong = Memory.of(encodeMessage(CT_NEW, 0, [nfgenmsg(ADDRESS_FAMILY[family])]));
       const leaveRefusal = () => assert.equal(send(fd, wrong, 0, wrong.length), wrong.length);
       const [source, to, from] = [name(node, 40_000), name(endpoint, 80), name(client, 50_000)];
@@ -62,9 +63,9 @@ for (const family of ['IPv4', 'IPv6'] as const) {
 
     for (const protocol of ['TCP', 'UDP'] as const) {
       test(`${protocol}: a full table keeps entries without an answer, as it keeps all that are assured`, (t) => {
-        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        const netfilter = new NetlinkSocket((fd) => owned(t, fd));
         assert.equal(netfilter.open(), 0);
-        const entries = new KeptEntries(netfilter, family, protocol, MARK);
+        const entries = new KeptEntries(netfilter, family, protocol, MARK, NO_CONNECTIONS);
         const [source, to] = [name(node, 40_000), name(endpoint, 80)];
         for (const insert of ['insert', 'insertAnyPort'] as const) {
           assert.equal(entries[insert](source, to, name(client, 50_000)), 0);
@@ -75,9 +76,9 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       });
 
       test(`${protocol}: an entry that is about to go does not keep the client's port from the next`, (t) => {
-        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        const netfilter = new NetlinkSocket((fd) => owned(t, fd));
         assert.equal(netfilter.open(), 0);
-        const entries = new KeptEntries(netfilter, family, protocol, MARK);
+        const entries = new KeptEntries(netfilter, family, protocol, MARK, NO_CONNECTIONS);
         const [to, from] = [name(endpoint, 80), name(client, 50_000)];
         for (const port of [40_000, 40_001]) {
           assert.equal(entries.insert(name(node, port), to, from), 0);
@@ -90,10 +91,10 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       });
 
       test(`${protocol}: entries are deleted by their mark`, async (t) => {
-        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        const netfilter = new NetlinkSocket((fd) => owned(t, fd));
         assert.equal(netfilter.open(), 0);
-        const ours = new KeptEntries(netfilter, family, protocol, MARK);
-        const others = new KeptEntries(netfilter, family, protocol, MARK + 1);
+        const ours = new KeptEntries(netfilter, family, protocol, MARK, NO_CONNECTIONS);
+        const others = new KeptEntries(netfilter, family, protocol, MARK + 1, NO_CONNECTIONS);
         assert.equal(others.insert(name(node, 40_000), name(endpoint, 80), name(client, 50_000)), 0);
         for (let i = 1; i <= 100; i++) {
           assert.equal(ours.insert(name(node, 40_000 + i), name(endpoint, 80), name(client, 50_000 + i)), 0);

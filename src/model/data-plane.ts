@@ -1,30 +1,31 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ClientFacts, KeptAddresses } from './client-address.ts';
 import type { ConnectionLogSink } from './connection-log.ts';
-import type { Endpoint, NamedEndpoint, WeightedEndpoint } from './endpoint.ts';
-import type { AdoptedPort, HandOver } from './hand-over.ts';
+import type { Endpoint, NamedEndpoint } from './endpoint.ts';
+import type { HandOver } from './hand-over.ts';
 import type { SchedulerName } from './scheduler.ts';
 import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
-import type { ListenerId, ProxiedProtocol } from './service-port.ts';
+import type { EndpointSet, ListenerId, ProxiedProtocol } from './service-port.ts';
 
-/** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
-export interface ListenSpec {
+/** What everybody says of a listener. */
+export interface ListenerName {
   readonly id: ListenerId;
   /** For display; several listeners may have the same name. */
   readonly name: ServicePortName;
   readonly family: IpFamily;
   readonly protocol: ProxiedProtocol;
+}
+
+/** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
+export interface ListenSpec extends ListenerName {
   /** Of the family: `0.0.0.0`, `::`, or one address of the node. `::` takes no IPv4 clients. */
   readonly address: string;
   /** 0 lets the kernel choose. */
   readonly port: number;
 }
 
-/** What the picker of one listener chooses from. */
-export interface Backends {
-  readonly endpoints: readonly WeightedEndpoint[];
-  /** Get no new connections. Established ones continue, and answers of UDP flows still arrive. */
-  readonly draining?: readonly NamedEndpoint[];
+/** What the picker of one listener chooses from. Answers of a draining endpoint's UDP flows still arrive. */
+export interface Backends extends Pick<EndpointSet, 'endpoints' | 'draining'> {
   readonly affinity: SessionAffinity;
   /** Absent: `rr`. */
   readonly scheduler?: SchedulerName;
@@ -147,7 +148,8 @@ export function failuresOf(counters: Readonly<Counters>): number {
   return failedRefused + failedTimeout + failedUnreachable + failedOther + noEndpoints + limited;
 }
 
-export interface ListenerStats extends Omit<AdoptedPort, 'address'> {
+export interface ListenerStats extends ListenerName {
+  readonly localPort: number;
   /** The thread that carries its traffic, from 0. Absent in an engine without threads. */
   readonly worker?: number;
   readonly counters: Readonly<Counters>;

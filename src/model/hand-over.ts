@@ -1,6 +1,4 @@
-import type { IpFamily } from './address.ts';
-import type { ServicePortName } from './service.ts';
-import type { ListenerId, ProxiedProtocol } from './service-port.ts';
+import type { ListenerName } from './data-plane.ts';
 
 /** A part of a data plane's state on its way to another process. Only data planes know its contents. */
 export interface Parcel {
@@ -10,11 +8,7 @@ export interface Parcel {
 }
 
 /** A listener that a predecessor had opened. */
-export interface AdoptedPort {
-  readonly id: ListenerId;
-  readonly name: ServicePortName;
-  readonly family: IpFamily;
-  readonly protocol: ProxiedProtocol;
+export interface AdoptedPort extends ListenerName {
   /** Where it listens. */
   readonly address: string;
   readonly localPort: number;

@@ -1,5 +1,5 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { type Endpoint, type EndpointGroup, endpointName, type NodeTopology } from '../model/endpoint.ts';
+import { type EndpointGroup, endpointName, type NodeTopology } from '../model/endpoint.ts';
 import { type Service, type ServicePortName, type ServicePortSpec, servicePortName } from '../model/service.ts';
 import type {
   EndpointSet,
@@ -10,6 +10,7 @@ import type {
   ServicePort,
   UnservedPort,
 } from '../model/service-port.ts';
+import { listed } from '../util/text.ts';
 import {
   type Candidate,
   type CandidateFacts,
@@ -23,7 +24,7 @@ import {
   usable,
 } from './categorize-endpoints.ts';
 import type { EndpointPorts, KnownAddresses, PortOfNode } from './known-addresses.ts';
-import { moreThanOne, withinLimits } from './service-limits.ts';
+import { moreThanOne, ownerOf, withinLimits } from './service-limits.ts';
 
 /** What Service ports depend on beside their Service and endpoints. */
 export interface Surroundings extends CandidateFacts {
@@ -56,9 +57,11 @@ export function deriveServicePorts(
 }
 
 /** It is the Service's, so it is told once, of its first port. */
-function refusedScheduler({ key, uid, ports: [first], options }: Service): RefusedPart[] {
+function refusedScheduler(service: Service): RefusedPart[] {
+  const { key, ports, options } = service;
+  const [first] = ports;
   if (options?.refusedScheduler === undefined || first === undefined) return [];
-  return [{ name: servicePortName(key, first.name), ...options.refusedScheduler, ...(uid !== undefined && { uid }) }];
+  return [{ name: servicePortName(key, first.name), ...options.refusedScheduler, ...ownerOf(service) }];
 }
 
 function derivePorts(
@@ -84,10 +87,10 @@ function derivePorts(
     if (!isProxied(spec)) continue;
     const { protocol, port } = spec;
     const name = servicePortName(service.key, spec.name);
-    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, read });
+    const choice = chooseEndpoints({ service, spec, groups, surroundings, read });
     const { known, candidates, externalIPs, categorized } = choice;
     const { nodePort, clusterIPs, refusedHere } = portsOfNode(service, spec, known, surroundings);
-    refused.push(...refusedHere);
+    refused.push(...choice.refused, ...refusedHere);
     awaitsPort ||= refusedHere.length > 0;
     const named = endpointsNamedBy(nodePort, known, surroundings);
     const closed = named.filter((each) => intrusionOf(each, surroundings) !== undefined);
@@ -132,17 +135,17 @@ function portsOfNode(service: Service, spec: ProxiedPortSpec, known: readonly Ca
     intrusionOf(each, surroundings) === undefined;
   const reason = nodePort === 0 || known.some(isOwn) ? undefined : refusalOfPort({ port: nodePort });
   const what = `NodePort ${nodePort}/${protocol}${servedFamilies.length > 1 ? ` over ${family}` : ''}`;
-  const refusals = new Refusals();
-  const all = ofFamily(service.clusterIPs, family);
-  const accepted = all.filter((address) => refusals.accepts({ address, port }, refusalOfPort({ address, port })));
+  const { accepted: clusterIPs, refused } = sift(ofFamily(service.clusterIPs, family), {
+    reasonOf: (address) => refusalOfPort({ address, port }),
+    kind: 'cluster IP',
+    nameOf: (address) => endpointName({ address, port }),
+    name,
+    service,
+  });
   return {
     nodePort: reason === undefined ? nodePort : 0,
-    // The Service's own list, to save memory.
-    clusterIPs: accepted.length === all.length ? all : accepted,
-    refusedHere: [
-      ...(reason === undefined ? [] : [{ name, what, reason, ...(service.uid !== undefined && { uid: service.uid }) }]),
-      ...refusals.parts(name, 'cluster IP', service),
-    ],
+    clusterIPs,
+    refusedHere: [...(reason === undefined ? [] : [{ name, what, reason, ...ownerOf(service) }]), ...refused],
   };
 }
 
@@ -163,7 +166,7 @@ function unservedPorts(service: Service, { servedFamilies }: Surroundings): Unse
     const [first] = specs;
     if (reason === undefined || first === undefined) return [];
     const name = servicePortName(service.key, first.name);
-    return [{ name, ...moreThanOne(specs.length), reason, ...(service.uid !== undefined && { uid: service.uid }) }];
+    return [{ name, ...moreThanOne(specs.length), reason, ...ownerOf(service) }];
   });
 }
 
@@ -178,32 +181,35 @@ interface Choice {
   readonly spec: ProxiedPortSpec;
   readonly groups: readonly EndpointGroup[];
   readonly surroundings: Surroundings;
-  /** Gets what is left out. */
-  readonly refused?: RefusedPart[];
   /** Shared by the ports of the Service: external IPs may have many endpoints. */
   readonly read?: EndpointPorts;
 }
 
-/** `candidates`: the known endpoints that listeners may use. */
+/** `candidates`: the known endpoints that listeners may use. `refused`: what is left out. */
 function chooseEndpoints(choice: Choice) {
-  const { service, spec, groups, surroundings, refused = [] } = choice;
+  const { service, spec, groups, surroundings } = choice;
   const { protocol, nodePort } = spec;
   const { family, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
   const known = candidatesOf(groups, spec, surroundings);
 
-  const refusals = new Refusals();
-  const candidates = known.filter((each) => refusals.accepts(each.endpoint, refusalOf(each, protocol, surroundings)));
-  refused.push(...refusals.parts(name, 'endpoint', service));
-
-  const externalIPs = externalIPsOf(choice, known);
+  const { accepted: candidates, refused } = sift(known, {
+    reasonOf: (each) => refusalOf(each, protocol, surroundings),
+    kind: 'endpoint',
+    nameOf: ({ endpoint }) => endpoint.name,
+    name,
+    service,
+  });
+  const external = externalIPsOf(choice, known);
+  const { accepted: externalIPs } = external;
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const policy = {
     internal: service.internalTrafficPolicy ?? 'Cluster',
     external: service.externalTrafficPolicy ?? 'Cluster',
     isExternallyAccessible: nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0,
   };
-  return { known, candidates, externalIPs, categorized: categorizeEndpoints(candidates, policy, topology) };
+  const categorized = categorizeEndpoints(candidates, policy, topology);
+  return { known, candidates, externalIPs, categorized, refused: [...refused, ...external.refused] };
 }
 
 /** Why no listener may use this endpoint; `undefined` when one may. */
@@ -218,20 +224,19 @@ function intrusionOf({ endpoint, state }: Candidate, { addresses }: Surroundings
 const OWN_ENDPOINT = 'it is an endpoint of the Service on this node, which keeps its clients';
 
 /** The external IPs that may have rules for this port. */
-function externalIPsOf(choice: Choice, known: readonly Candidate[]): readonly Address[] {
-  const { service, spec, surroundings, refused = [], read } = choice;
+function externalIPsOf({ service, spec, surroundings, read }: Choice, known: readonly Candidate[]): Sifted<Address> {
   const { protocol, port } = spec;
   const { family, addresses } = surroundings;
   const ownEndpoints = new Set(endpointsNamedBy(port, known, surroundings).map(({ endpoint }) => endpoint.address));
-  const stolen = new Refusals();
-  const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
-    const reason =
+  return sift(ofFamily(service.externalIPs, family), {
+    reasonOf: (address) =>
       addresses.externalIpRefusal({ address, port }, protocol, service.key, read) ??
-      (ownEndpoints.has(address) ? OWN_ENDPOINT : undefined);
-    return stolen.accepts({ address, port }, reason);
+      (ownEndpoints.has(address) ? OWN_ENDPOINT : undefined),
+    kind: 'external IP',
+    nameOf: (address) => endpointName({ address, port }),
+    name: servicePortName(service.key, spec.name),
+    service,
   });
-  refused.push(...stolen.parts(servicePortName(service.key, spec.name), 'external IP', service));
-  return externalIPs;
 }
 
 /**
@@ -275,25 +280,31 @@ function endpointSets(
 /** A hostile slice could list thousands of refused parts. */
 const NAMED = 3;
 
-/** Collects the refused parts of one kind by reason. */
-class Refusals {
-  readonly #byReason = new Map<string, string[]>();
+interface Sifted<Part> {
+  readonly accepted: readonly Part[];
+  readonly refused: readonly RefusedPart[];
+}
 
-  accepts(part: Endpoint, reason: string | undefined): boolean {
-    if (reason === undefined) return true;
-    const names = this.#byReason.get(reason) ?? [];
-    this.#byReason.set(reason, names);
-    names.push(endpointName(part));
-    return false;
-  }
+interface Sieve<Part> {
+  /** Why it is left out. */
+  readonly reasonOf: (part: Part) => string | undefined;
+  readonly kind: string;
+  readonly nameOf: (part: Part) => string;
+  readonly name: ServicePortName;
+  readonly service: Service;
+}
 
-  parts(name: ServicePortName, kind: string, { uid }: Service): RefusedPart[] {
-    const ofOwner = uid === undefined ? {} : { uid };
-    return [...this.#byReason].map(([reason, names]) => {
-      const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : '';
-      return { name, what: `${kind} ${names.slice(0, NAMED).join(', ')}${more}`, reason, ...ofOwner };
-    });
-  }
+/** Parts of one kind: those that are accepted, and the others by reason. */
+function sift<Part>(parts: readonly Part[], { reasonOf, kind, nameOf, name, service }: Sieve<Part>): Sifted<Part> {
+  const byReason = Map.groupBy(parts, reasonOf);
+  const { length } = byReason.get(undefined) ?? [];
+  // Usually all are: return the Service's own list to save memory.
+  if (length === parts.length) return { accepted: parts, refused: [] };
+  const refused = [...byReason].flatMap(([reason, some]) => {
+    if (reason === undefined) return [];
+    return [{ name, what: `${kind} ${listed(some.map(nameOf), NAMED)}`, reason, ...ownerOf(service) }];
+  });
+  return { accepted: byReason.get(undefined) ?? [], refused };
 }
 
 function ofFamily(addresses: readonly Address[], family: IpFamily): readonly Address[] {

@@ -2,6 +2,7 @@ import { familyOf, type IpFamily } from '../model/address.ts';
 import type { EndpointGroup } from '../model/endpoint.ts';
 import { partsOf, type ServicePortName, type ServicePortSpec } from '../model/service.ts';
 import type { NoEndpoints } from '../model/view.ts';
+import { listed } from '../util/text.ts';
 import type { EndpointVerdict } from './derive-service-ports.ts';
 
 export interface NoEndpointsFacts {
@@ -36,7 +37,7 @@ export function whyNoEndpoints({
       const message = `no EndpointSlice or Endpoints object in namespace ${namespace} is for ${service}`;
       return { reason: 'NoObjects', message };
     }
-    const message = `its endpoints are in namespace ${listed(others)}, and the Service is in ${namespace}`;
+    const message = `its endpoints are in namespace ${listed(others, MAX_LISTED)}, and the Service is in ${namespace}`;
     return { reason: 'OtherNamespace', message };
   }
   const used = groups.filter(({ addresses }) => addresses.length > 0);
@@ -50,7 +51,7 @@ export function whyNoEndpoints({
   if (ofFamily.length === 0)
     return { reason: 'OtherFamily', message: `none of its endpoints has an ${family} address` };
   const ports = new Set(ofFamily.flatMap((group) => group.ports.map(described)));
-  const theirs = ports.size === 0 ? 'no port' : `port ${listed([...ports])}`;
+  const theirs = ports.size === 0 ? 'no port' : `port ${listed([...ports], MAX_LISTED)}`;
   return { reason: 'OtherPort', message: `its endpoints have ${theirs}, and the Service wants ${described(spec)}` };
 }
 
@@ -68,9 +69,4 @@ function noneMayServe(verdicts: readonly EndpointVerdict[]): NoEndpoints {
 /** Quoted, because the unnamed port has an empty name. */
 function described({ name, protocol }: Pick<ServicePortSpec, 'name' | 'protocol'>): string {
   return `"${name}" (${protocol})`;
-}
-
-function listed(names: readonly string[]): string {
-  const more = names.length > MAX_LISTED ? ` and ${names.length - MAX_LISTED} more` : '';
-  return `${names.slice(0, MAX_LISTED).join(', ')}${more}`;
 }

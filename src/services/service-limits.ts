@@ -18,18 +18,17 @@ export interface LimitedService {
  * fewer clients are accepted, never more.
  */
 export function withinLimits(service: Service, family: IpFamily): LimitedService {
-  const { key, uid, ports, clusterIPs, externalIPs, loadBalancerIPs, loadBalancerSourceRanges: ranges } = service;
+  const { key, ports, clusterIPs, externalIPs, loadBalancerIPs, loadBalancerSourceRanges: ranges } = service;
   const ofEach = clusterIPs.length + externalIPs.length + loadBalancerIPs.length * (1 + (ranges?.length ?? 0));
   if (ports.length * Math.max(1, ofEach) <= MAX_RULES) return { service, unserved: [], refused: [] };
 
-  const ofOwner = uid === undefined ? {} : { uid };
   const refused: RefusedPart[] = [];
   const isOfFamily = (address: Address) => familyOf(address) === family;
   const first = <T>(all: readonly T[], most: number, kind: string): readonly T[] => {
     const more = all.length - most;
     if (more <= 0) return all;
     const reason = `a Service gets at most ${MAX_RULES} rules, its ports times addresses; use several Services`;
-    refused.push({ name: key, what: `${more} of its ${all.length} ${family} ${kind}`, reason, ...ofOwner });
+    refused.push({ name: key, what: `${more} of its ${all.length} ${family} ${kind}`, reason, ...ownerOf(service) });
     return all.slice(0, most);
   };
   const served = ports.slice(0, MAX_RULES);
@@ -60,11 +59,16 @@ export function withinLimits(service: Service, family: IpFamily): LimitedService
               name: servicePortName(key, beyond.name),
               ...moreThanOne(ports.length - MAX_RULES),
               reason: `a Service gets at most ${MAX_RULES} ports; use several Services`,
-              ...ofOwner,
+              ...ownerOf(service),
             },
           ],
     refused,
   };
+}
+
+/** The field `uid` of what is told to the owner. */
+export function ownerOf({ uid }: Service): { readonly uid?: string } {
+  return uid === undefined ? {} : { uid };
 }
 
 /** The field `more` of an {@link UnservedPort} that stands for this many. */

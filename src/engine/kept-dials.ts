@@ -61,8 +61,21 @@ export interface KeptDialsSetup {
   readonly own: (fd: number) => void;
 }
 
-/** `bound`: it had another connection before, see {@link KeptDials.kindOf}. `later`: the caller connects it, soon. */
-type SocketState = 'new' | 'bound' | 'later';
+/**
+ * `used`: it had another connection before, see {@link KeptDials.kindOf}. `connected-later`: the caller connects it,
+ * soon. What is only noticed when it connects must be noticed before, so it is bound to its port at once.
+ */
+type SocketState = 'new' | 'used' | 'connected-later';
+
+/** How a dial has begun, or why it has not. */
+export interface KeptDial {
+  /** As `connect` returns it; or {@link SEARCHING}. */
+  readonly status: number;
+  /** Why it has failed, if that was not for the endpoint or the way to it. */
+  readonly problem?: string;
+  /** Of a UDP socket, for {@link KeptDials.forgetLater}. */
+  readonly source?: KeptSource;
+}
 
 /** The way to one endpoint. */
 interface Route {
@@ -89,10 +102,6 @@ export interface KeptSource {
  * behind an entry of connection tracking that is made before. One object for each thread.
  */
 export class KeptDials {
-  /** Why the last dial failed, if that was not for the endpoint or the way to it. */
-  problem: string | undefined;
-  /** Of the last UDP dial, for {@link forgetLater}. */
-  source: KeptSource | undefined;
   readonly #udpTimeout = new UdpTimeout();
   readonly #mark: number;
   readonly #firstPort: number;
@@ -139,18 +148,17 @@ export class KeptDials {
    * where it is `undefined`.
    */
   kindOf(endpoint: Endpoint): string | undefined {
-    const route = this.#begin(endpoint);
-    return typeof route === 'number' || !this.#canShare ? undefined : route.kind;
+    const route = this.#wayTo(endpoint);
+    return 'status' in route || !this.#canShare ? undefined : route.kind;
   }
 
   /**
    * Like `connect`, for a TCP socket. {@link SEARCHING}: no local port is found yet. The caller goes on in a later
    * turn, with another socket and the same `search`, until every port of the range was tried.
    */
-  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState, search: PortSearch): number {
-    const route = this.#begin(endpoint);
-    if (typeof route === 'number') return route;
-    const isLater = state === 'later';
+  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState, search: PortSearch): KeptDial {
+    const route = this.#wayTo(endpoint);
+    if ('status' in route) return route;
     const isShared = this.#canShareFrom(fd, route, state);
     if (!isShared) setOption(fd, REUSE_ADDRESS);
     const entries = this.#entriesOf(endpoint.address, 'TCP');
@@ -163,24 +171,24 @@ export class KeptDials {
       }
       const inserted = insert(entries, route, client);
       if (inserted === -EADDRINUSE) continue;
-      if (inserted < 0) return this.#cannotInsert(inserted);
+      if (inserted < 0) return cannotInsert(inserted);
       const taken = isShared ? limitPorts(fd, port) : bindTo(fd, route.source);
-      const status = taken || (isLater ? 0 : connectBound(fd, route.endpoint));
+      const status = taken || (state === 'connected-later' ? 0 : connectBound(fd, route.endpoint));
       if (hasBegun(status)) {
         this.#full.delete(endpoint);
-        return status;
+        return { status };
       }
       entries.remove(route.sourceName, route.endpointName);
       // A connection that has just ended, or another program, has the port.
-      if (!isTaken(status)) return status;
+      if (!isTaken(status)) return { status };
     }
-    return this.#full.has(endpoint) ? this.#noPort(endpoint) : SEARCHING;
+    return this.#full.has(endpoint) ? this.#noPort(endpoint) : { status: SEARCHING };
   }
 
   /** The same for a UDP socket. */
-  connectUdp(fd: number, endpoint: Endpoint, client: KeptClient, isLater = false): number {
-    const route = this.#begin(endpoint);
-    if (typeof route === 'number') return route;
+  connectUdp(fd: number, endpoint: Endpoint, client: KeptClient, isLater = false): KeptDial {
+    const route = this.#wayTo(endpoint);
+    if ('status' in route) return route;
     const entries = this.#entriesOf(endpoint.address, 'UDP');
     const search = newPortSearch();
     for (let tries = 0; tries < UDP_PORT_TRIES; tries++) {
@@ -190,11 +198,10 @@ export class KeptDials {
       if (bound === -EADDRINUSE) continue;
       if (bound < 0) break;
       const inserted = insert(entries, route, client);
-      if (inserted < 0) return this.#cannotInsert(inserted);
+      if (inserted < 0) return cannotInsert(inserted);
       const status = isLater ? 0 : connect(fd, route.endpoint);
       if (status < 0) entries.remove(route.sourceName, route.endpointName);
-      this.source = { route, entries, port };
-      return status;
+      return { status, source: { route, entries, port } };
     }
     return this.#noPort(endpoint);
   }
@@ -236,28 +243,27 @@ export class KeptDials {
     return this.#netfilter.open() < 0 ? undefined : this.#entriesOf(address, 'UDP').destination(local, name);
   }
 
-  /** The way to an endpoint, or a negative errno. */
-  #begin(endpoint: Endpoint): Route | number {
-    this.problem = undefined;
+  /** The way to an endpoint, or why there is none. */
+  #wayTo(endpoint: Endpoint): Route | KeptDial {
     const opened = this.#netfilter.open();
-    if (opened < 0) return this.#cannotInsert(opened);
+    if (opened < 0) return cannotInsert(opened);
     const known = this.#routes.get(endpoint);
     if (known !== undefined) return known;
     const route = this.#findRoute(endpoint);
-    if (typeof route !== 'number') this.#routes.set(endpoint, route);
+    if (!('status' in route)) this.#routes.set(endpoint, route);
     return route;
   }
 
-  #findRoute({ address, port }: Endpoint): Route | number {
+  #findRoute({ address, port }: Endpoint): Route | KeptDial {
     const endpoint = encodeSocketAddress(address, port);
     const fd = socket(familyOfText(address), SOCK_DGRAM);
-    if (fd < 0) return fd;
+    if (fd < 0) return { status: fd };
     setOption(fd, markOption(this.#mark));
     const local = new Memory(endpoint.length);
     // A connected UDP socket has sent nothing.
     const status = connect(fd, endpoint) || getsockname(fd, local);
     close(fd);
-    if (status < 0) return status;
+    if (status < 0) return { status };
     local.bytes.writeUInt16BE(0, PORT_OFFSET);
     const source = Memory.of(local.bytes);
     const kind = decodeAddress(local.bytes);
@@ -266,8 +272,7 @@ export class KeptDials {
 
   /** False where the socket must be bound to its port at once. */
   #canShareFrom(fd: number, { local }: Route, state: SocketState): boolean {
-    // What is only noticed when it connects must be noticed before the caller does that.
-    if (state !== 'new') return state === 'bound';
+    if (state !== 'new') return state === 'used';
     this.#canShare ??= limitPorts(fd, this.#firstPort) === 0;
     return this.#canShare && bindLater(fd) === 0 && bindTo(fd, local) === 0;
   }
@@ -298,17 +303,15 @@ export class KeptDials {
     return entries;
   }
 
-  #cannotInsert(errno: number): number {
-    this.problem = `the client's address cannot be kept: connection tracking says ${describeErrno(-errno)}`;
-    return errno;
-  }
-
-  #noPort(endpoint: Endpoint): number {
+  #noPort(endpoint: Endpoint): KeptDial {
     // Or the address has left this node.
     this.#routes.delete(endpoint);
-    this.problem = "the client's address cannot be kept: no local port is free for it";
-    return -EADDRNOTAVAIL;
+    return { status: -EADDRNOTAVAIL, problem: "the client's address cannot be kept: no local port is free for it" };
   }
+}
+
+function cannotInsert(status: number): KeptDial {
+  return { status, problem: `the client's address cannot be kept: connection tracking says ${describeErrno(-status)}` };
 }
 
 /** A socket that was bound some time ago may have an address that has left this node. */

@@ -11,7 +11,7 @@ import { shutdownWrite } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 import { keptTcpClient, keptUdpClient } from '../kept-client.ts';
-import { type KeptClient, KeptDials, SEARCHING } from '../kept-dials.ts';
+import { type KeptClient, type KeptDial, KeptDials, SEARCHING } from '../kept-dials.ts';
 import { type PortSearch, STILL_SEARCHING } from '../port-walk.ts';
 import { type EndpointSocketOptions, openUnbound } from './endpoint-socket.ts';
 import { descriptorOf } from './kernel-sockets.ts';
@@ -60,7 +60,7 @@ export class Keeper {
    * Error that says why not.
    */
   openTcp(endpoint: Endpoint, client: KeptClient, search: PortSearch): number {
-    return this.#open('TCP', endpoint, (fd) => this.#dials.connectTcp(fd, endpoint, client, 'later', search));
+    return this.#open('TCP', endpoint, (fd) => this.#dials.connectTcp(fd, endpoint, client, 'connected-later', search));
   }
 
   /** The same of a UDP socket. */
@@ -68,12 +68,12 @@ export class Keeper {
     return this.#open('UDP', endpoint, (fd) => this.#dials.connectUdp(fd, endpoint, client, true));
   }
 
-  #open(protocol: ProxiedProtocol, { address }: Endpoint, begin: (fd: number) => number): number {
+  #open(protocol: ProxiedProtocol, { address }: Endpoint, begin: (fd: number) => KeptDial): number {
     const fd = openUnbound(address, protocol, this.#options);
-    const status = begin(fd);
+    const { status, problem } = begin(fd);
     if (status !== 0) close(fd);
     if (status === SEARCHING) throw STILL_SEARCHING;
-    if (this.#dials.problem !== undefined) throw new Error(this.#dials.problem);
+    if (problem !== undefined) throw new Error(problem);
     must('connect', status);
     return fd;
   }

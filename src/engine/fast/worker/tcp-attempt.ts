@@ -219,10 +219,10 @@ export class TcpAttempt implements Attempt<Target> {
     if (client === undefined) return connect(fd, address);
     const { keptDials } = this.#port.worker;
     this.#search ??= newPortSearch();
-    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new', this.#search);
-    this.#problem = keptDials.problem;
-    this.#isKept = !hasFailed(begun);
-    return begun;
+    const { status, problem } = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'used' : 'new', this.#search);
+    this.#problem = problem;
+    this.#isKept = !hasFailed(status);
+    return status;
   }
 
   #isToItself(fd: number): boolean {

@@ -160,9 +160,11 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
     if (fd < 0) return this.#failedWith(fd, target, replay);
     let dialled = keptDials.connectUdp(fd, endpoint, client);
     // They hold local ports.
-    if (dialled === -EADDRNOTAVAIL && keptFlowSockets.closeAll()) dialled = keptDials.connectUdp(fd, endpoint, client);
-    const { problem, source } = keptDials;
-    const status = this.#checked(dialled, fd, target);
+    if (dialled.status === -EADDRNOTAVAIL && keptFlowSockets.closeAll()) {
+      dialled = keptDials.connectUdp(fd, endpoint, client);
+    }
+    const { problem, source } = dialled;
+    const status = this.#checked(dialled.status, fd, target);
     if (status < 0) return this.#failedWith(status, target, replay, problem);
     if (source === undefined) return this.#join(target, replay, tries, fd);
     const setup = { fd, source, endpoint, client: client.address };

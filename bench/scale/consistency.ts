@@ -1,7 +1,6 @@
-import type { Flavour } from '../../test/netns/iptables.ts';
 import { waitFor } from '../../test/netns/wait.ts';
 import type { Churn } from './churn.ts';
-import type { ScaleNode } from './scale-node.ts';
+import type { Means, ScaleNode } from './scale-node.ts';
 
 const CATCH_UP_MS = 120_000;
 
@@ -19,7 +18,7 @@ export async function allHaveRules({
 }: {
   readonly node: Pick<ScaleNode, 'redirected'>;
   readonly churn: Pick<Churn, 'services'>;
-  readonly flavour: Flavour;
+  readonly flavour: Means;
 }): Promise<ReadonlyMap<string, number>> {
   const wanted = new Set(churn.services.map(({ clusterIP }) => clusterIP));
   let difference = '';

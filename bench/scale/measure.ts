@@ -1,18 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Flavour } from '../../test/netns/iptables.ts';
 import { POD_ADDRESSES } from '../../test/netns/topology.ts';
 import { waitFor } from '../../test/netns/wait.ts';
 import { percentile } from '../statistics.ts';
 import type { Churn } from './churn.ts';
 import { allHaveRules } from './consistency.ts';
-import type { ScaleNode } from './scale-node.ts';
+import type { Means, ScaleNode } from './scale-node.ts';
 import type { ServiceStore } from './service-store.ts';
 import { isUdp, type ScaleService } from './services.ts';
 
 /** What is measured of one proxy with so many Services. Milliseconds and MiB; `undefined` where nothing tells. */
 export interface ScaleResult {
   readonly services: number;
-  readonly flavour: Flavour;
+  readonly flavour: Means;
   readonly syncFromListsMs: number | undefined;
   readonly syncFromStartMs: number;
   /** Of processor time: a busy machine changes it less. */
@@ -43,7 +42,7 @@ export interface Subject {
   readonly node: ScaleNode;
   readonly store: ServiceStore;
   readonly churn: Churn;
-  readonly flavour: Flavour;
+  readonly flavour: Means;
   /** How many there are, more or less: changes create and delete as many. */
   readonly services: number;
 }
@@ -88,7 +87,7 @@ function mebibytes({ proxy, peak, helper }: ScaleNode['memory']) {
 async function firstSync(subject: Subject) {
   const { node, store, churn, flavour } = subject;
   const begun = wallMs();
-  node.startProxy([...store.flags, '--iptables-mode', flavour]);
+  node.startProxy(flavour, store.flags);
   const target = { host: plainTcp(churn).at(-1)!.clusterIP, port: 80 };
   const { wallMs: served } = await node.client.call('untilServed', {
     ...target,
@@ -192,7 +191,7 @@ async function connectTimes(subject: Subject, { connections }: Effort) {
 /** From a foreign flush of the table until a client is served again. */
 async function repair({ node, churn, flavour }: Subject): Promise<number> {
   const [service] = plainTcp(churn);
-  await node.iptables(flavour).must('-t nat -F');
+  await node.flush(flavour);
   const begun = wallMs();
   const { wallMs: served } = await node.client.call('untilServed', {
     host: service!.clusterIP,

@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util';
-import type { Flavour } from '../../test/netns/iptables.ts';
 import type { Effort } from './measure.ts';
+import type { Means } from './scale-node.ts';
 
 export interface ScaleOptions extends Effort {
   /** In growing order. */
   readonly services: readonly number[];
-  readonly flavours: readonly Flavour[];
+  readonly flavours: readonly Means[];
   readonly source: 'api' | 'manifests';
   /** That have the Services among them; `undefined`: a file for each. */
   readonly files: number | undefined;
@@ -18,7 +18,7 @@ export const USAGE = `Usage: scripts/bench scale [flags]
 Measures the control plane with many Services: first sync, changes, repair, memory, and what a change costs.
 
   --services A,B       numbers of Services (100,1000,5000,10000)
-  --flavours A,B       of nft, legacy (both)
+  --flavours A,B       of nft and legacy, for iptables, and tables, for --capture nft (all)
   --source api|manifests
                        a real etcd and kube-apiserver, or files (api)
   --files N            so many files in place of one for each Service; fewer changes, as each writes a whole file
@@ -26,7 +26,7 @@ Measures the control plane with many Services: first sync, changes, repair, memo
   --json FILE          writes all results
   --help`;
 
-const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
+const FLAVOURS: readonly Means[] = ['nft', 'legacy', 'tables'];
 /** A change in the background writes a whole file, which has to come to rest. */
 const FEW_FILES = { churnPerSecond: 5, besidesPerSecond: 0 };
 const MANY_FILES = { churnPerSecond: 50, besidesPerSecond: 50 };
@@ -79,9 +79,9 @@ function count(text: string, flag: '--services' | '--files'): number {
   throw new Error(`${flag} takes whole numbers from 1 to ${MAX_SERVICES}, not "${text}"`);
 }
 
-function flavours(text: string): readonly Flavour[] {
+function flavours(text: string): readonly Means[] {
   const wanted = text.split(',');
-  const unknown = wanted.find((name) => !FLAVOURS.includes(name as Flavour));
+  const unknown = wanted.find((name) => !FLAVOURS.includes(name as Means));
   if (unknown !== undefined) throw new Error(`--flavours knows no "${unknown}"; it knows ${FLAVOURS.join(', ')}`);
   return FLAVOURS.filter((name) => wanted.includes(name));
 }

@@ -2,11 +2,15 @@ import { readFileSync } from 'node:fs';
 import { Agent } from '../../test/netns/agent.ts';
 import { metric, TCP, UDP } from '../../test/netns/harness.ts';
 import { type Flavour, Iptables } from '../../test/netns/iptables.ts';
+import { NftTable } from '../../test/netns/nft-table.ts';
 import { ProxyProcess } from '../../test/netns/proxy.ts';
 import { Topology } from '../../test/netns/topology.ts';
 import { residentKiB } from '../../test/support/processes.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
+
+/** How the proxy captures packets: by a flavour of iptables, or by nft tables of its own. */
+export type Means = Flavour | 'tables';
 
 /** Seconds of processor time since the start of the proxy. */
 export interface CpuSeconds {
@@ -43,18 +47,29 @@ export class ScaleNode {
     return this.#proxy;
   }
 
-  iptables(flavour: Flavour): Iptables {
-    return new Iptables(this.topology.node, flavour);
+  get #nft(): NftTable {
+    return new NftTable(this.topology.node);
   }
 
-  startProxy(flags: readonly string[]): void {
-    this.#proxy = new ProxyProcess(this.topology.node, [...flags, '--log-format', 'json', '-v', '0']);
+  startProxy(means: Means, flags: readonly string[]): void {
+    this.#proxy = new ProxyProcess(this.topology.node, [
+      ...(means === 'tables' ? ['--capture', 'nft'] : ['--capture', 'iptables', '--iptables-mode', means]),
+      ...flags,
+      ...['--log-format', 'json', '-v', '0'],
+    ]);
   }
 
   /** Stops the proxy and removes its rules, for the next one. */
-  async stopProxy(flavour: Flavour): Promise<void> {
+  async stopProxy(means: Means): Promise<void> {
     await this.#proxy?.stop();
-    await this.iptables(flavour).flush();
+    if (means === 'tables') await this.#nft.flush();
+    else await new Iptables(this.topology.node, means).flush();
+  }
+
+  /** As another program would, without a word to the proxy. */
+  async flush(means: Means): Promise<void> {
+    if (means === 'tables') await this.#nft.flush();
+    else await new Iptables(this.topology.node, means).must('-t nat -F');
   }
 
   async remove(): Promise<void> {
@@ -92,8 +107,12 @@ export class ScaleNode {
   }
 
   /** Every address that is redirected from pods, by the rules in the kernel. */
-  async redirected(flavour: Flavour): Promise<ReadonlyMap<string, number>> {
-    return redirectedBy(await this.iptables(flavour).save('nat'));
+  async redirected(means: Means): Promise<ReadonlyMap<string, number>> {
+    if (means !== 'tables') return redirectedBy(await new Iptables(this.topology.node, means).save('nat'));
+    const portals = await this.#nft.elements('portals');
+    return new Map(
+      portals.map((element) => [element.split(' ', 1)[0] ?? '', Number(element.slice(element.lastIndexOf(' ') + 1))]),
+    );
   }
 
   async isListening(port: number): Promise<boolean> {
@@ -113,7 +132,7 @@ export function redirectedBy(nat: readonly string[]): ReadonlyMap<string, number
   const ports = new Map<string, number>();
   for (const line of nat) {
     const [, address, port] =
-      /^-A KUBE-(?:PORTALS-CONTAINER|USP-P[CH]-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(line) ??
+      /^-A KUBE-(?:PORTALS-CONTAINER|USP-P[BCH]-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(line) ??
       [];
     if (address !== undefined) ports.set(address, Number(port));
   }

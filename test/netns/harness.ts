@@ -45,6 +45,8 @@ export const isFast = ENGINE === 'fast';
 export interface ProxyOptions {
   readonly args?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
+  /** Instead of what the environment was made for. */
+  readonly capture?: typeof CAPTURE;
   /** What starts the proxy and becomes it, such as `setpriv`. */
   readonly through?: readonly string[];
   /** Instead of the program that is built from these sources. */
@@ -152,7 +154,7 @@ export class Environment {
       [
         ...(options.source ?? ['--manifests', this.manifests.directory]),
         '--capture',
-        this.#capture,
+        options.capture ?? this.#capture,
         '--iptables-mode',
         this.#flavour,
         '--dataplane',

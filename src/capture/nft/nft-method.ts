@@ -84,8 +84,9 @@ export function createNft({ kernel, firewall, clock, log, isLocal }: NftOptions)
 
     async remove(family, { kubeProxys }) {
       const ports = await portsOf(family);
-      await firewall.remove(family);
       const wereThere = await kernel.deleteTable(family, TABLE);
+      // It starts programs, so not at each start that captures in another way.
+      if (wereThere || kubeProxys) await firewall.remove(family);
       if (kubeProxys && (await kernel.deleteTable(family, KUBE_PROXY_TABLE))) {
         log.info("Removed kube-proxy's nft table", { table: `${nftFamily(family)} ${KUBE_PROXY_TABLE}` });
       }

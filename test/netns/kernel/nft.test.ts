@@ -135,9 +135,52 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     assert.match(explained.stdout, /ip kube-userspace-proxy/);
   });
 
+  test('passes a table of another program that drops by the line of the documents, and a check names its chain', async (t) => {
+    const firewall = [
+      'table inet filter {',
+      'chain input { type filter hook input priority 0; policy drop; iif lo accept; ct state established,related accept; }',
+      '}',
+    ];
+    const { node } = environment.topology;
+    await node.output(['nft', '-f', '-'], { input: `${firewall.join('\n')}\n` });
+    t.after(() => node.output(['nft', 'delete', 'table', 'inet', 'filter']));
+    const ask = { host: service.host, port: 80, timeoutMs: 500 };
+    await assert.rejects(environment.client.call('request', ask));
+    const check = ['check', '--capture', 'nft', '--manifests', environment.manifests.directory];
+    const { stdout } = await node.run(['env', `PATH=${path}:/usr/bin`, PROGRAM, ...check]);
+    assert.match(stdout, /inet filter input drops connections to Services/);
+    await node.output(['nft', 'add', 'rule', 'inet', 'filter', 'input', 'meta mark & 0x2000 == 0x2000 accept']);
+    await assertServed();
+  });
+
   test('is cleaned up, and nothing is left', async () => {
     await environment.proxy.stop();
     await environment.topology.node.output([...WITHOUT_MODULES, 'env', `PATH=${path}`, PROGRAM, '--cleanup']);
     assert.equal(await environment.topology.node.output(['nft', 'list', 'ruleset']), '');
+  });
+});
+
+describe('a proxy that begins to capture in another way', () => {
+  const environment = testEnvironment('fresh');
+
+  test('keeps local ports, and leaves nothing of the way before', async () => {
+    await environment.startProxy({ capture: 'iptables' });
+    const { host } = await environment.serve({ name: 'web' });
+    const rules = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+    const byIptables = async () => (await rules()).map((rule) => /:(\d+)$/.exec(rule)?.[1]).join();
+    const byNft = async () =>
+      (await environment.nft.elements('portals')).map((each) => / (\d+)$/.exec(each)?.[1]).join();
+    const port = await byIptables();
+    assert.match(port, /^\d+$/);
+    for (const [capture, by, other] of [
+      ['nft', byNft, byIptables],
+      ['iptables', byIptables, byNft],
+    ] as const) {
+      await environment.proxy.stop();
+      await environment.startProxy({ capture });
+      await waitFor(`only ${capture} captures`, async () => (await by()) === port && (await other()) === '');
+      assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
+    }
+    assert.deepEqual(await environment.nft.lines(), ['']);
   });
 });

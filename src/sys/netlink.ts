@@ -22,7 +22,7 @@ const NLM_F_REQUEST = 0x1;
 export const NLM_F_DUMP = 0x300;
 export const NLM_F_EXCL = 0x200;
 export const NLM_F_CREATE = 0x400;
-const NLA_F_NESTED = 0x8000;
+export const NLA_F_NESTED = 0x8000;
 const NLA_TYPE_MASK = 0x3fff;
 
 const MESSAGE_HEADER = 16;

@@ -2,7 +2,6 @@ import { type Element, type SetName, shapeOf } from '../../capture/nft/element.t
 import type { ElementChange } from '../../capture/nft/nft-kernel.ts';
 import { TABLE } from '../../capture/nft/table.ts';
 import type { Address, IpFamily } from '../../model/address.ts';
-import { parseAddress } from '../../model/address.ts';
 import {
   askNetfilter,
   changeNetfilter,
@@ -11,6 +10,7 @@ import {
   encodeMessage,
   encodeNested,
   encodeWord,
+  NLA_F_NESTED,
   NLM_F_CREATE,
   NLM_F_DUMP,
   nfgenmsg,
@@ -178,39 +178,63 @@ function setName(set: SetName): readonly Buffer[] {
 
 /** To delete or find one, its key is enough. */
 function encodeElement(element: Element, isWhole: boolean): Buffer {
-  const key = encodeNested(NFTA_SET_ELEM_KEY, [encodeAttribute(NFTA_DATA_VALUE, encodeKey(element))]);
+  const key = encodeKey(element);
   if (!isWhole) return encodeNested(NFTA_LIST_ELEM, [key]);
   const { data, leftMs, comment } = element;
-  return encodeNested(NFTA_LIST_ELEM, [
-    key,
-    ...(data === undefined ? [] : [encodeNested(NFTA_SET_ELEM_DATA, [encodeData(data)])]),
-    ...(leftMs === undefined ? [] : [encodeAttribute(NFTA_SET_ELEM_TIMEOUT, milliseconds(leftMs))]),
-    encodeAttribute(NFTA_SET_ELEM_USERDATA, encodeComment(comment)),
-  ]);
+  const parts = [key, encodeAttribute(NFTA_SET_ELEM_USERDATA, encodeComment(comment))];
+  if (data !== undefined) parts.push(typeof data === 'number' ? encodePort(data) : encodeVerdict(data));
+  if (leftMs !== undefined) parts.push(encodeAttribute(NFTA_SET_ELEM_TIMEOUT, milliseconds(leftMs)));
+  return encodeNested(NFTA_LIST_ELEM, parts);
 }
 
-/** Each part is padded to four bytes. */
+/** Two headers of attributes, and the parts, each padded to four bytes. */
 function encodeKey({ set, address, protocol, port }: Element): Buffer {
   const host = address === undefined || !shapeOf(set).hasAddress ? [] : ipBytes(address);
-  return Buffer.of(...host, PROTOCOL_NUMBERS[protocol], 0, 0, 0, port >> 8, port & 0xff, 0, 0);
+  const bytes = Buffer.alloc(16 + host.length);
+  writeHeads(bytes, NFTA_SET_ELEM_KEY, NFTA_DATA_VALUE);
+  bytes.set(host, 8);
+  bytes[8 + host.length] = PROTOCOL_NUMBERS[protocol];
+  bytes.writeUInt16BE(port, 12 + host.length);
+  return bytes;
 }
 
-function encodeData(data: number | string): Buffer {
-  if (typeof data === 'number') return encodeAttribute(NFTA_DATA_VALUE, Buffer.of(data >> 8, data & 0xff));
-  return encodeNested(NFTA_DATA_VERDICT, [
+function encodePort(port: number): Buffer {
+  const bytes = Buffer.alloc(12);
+  writeHeads(bytes, NFTA_SET_ELEM_DATA, NFTA_DATA_VALUE);
+  // Without the padding.
+  bytes.writeUInt16LE(6, 4);
+  bytes.writeUInt16BE(port, 8);
+  return bytes;
+}
+
+/** An attribute that fills the buffer, and another one that fills it. */
+function writeHeads(bytes: Buffer, outer: number, inner: number): void {
+  bytes.writeUInt16LE(bytes.length, 0);
+  bytes.writeUInt16LE(NLA_F_NESTED | outer, 2);
+  bytes.writeUInt16LE(bytes.length - 4, 4);
+  bytes.writeUInt16LE(inner, 6);
+}
+
+function encodeVerdict(chain: string): Buffer {
+  const verdict = encodeNested(NFTA_DATA_VERDICT, [
     encodeWord(NFTA_VERDICT_CODE, NFT_GOTO >>> 0),
-    encodeAttribute(NFTA_VERDICT_CHAIN, cString(data)),
+    encodeAttribute(NFTA_VERDICT_CHAIN, cString(chain)),
   ]);
+  return encodeNested(NFTA_SET_ELEM_DATA, [verdict]);
 }
 
+/** Records of a type, a length, and a text with its end. */
 function encodeComment(comment: string): Buffer {
-  const record = (type: number, text: string) => {
-    const content = cString(text);
-    return Buffer.concat([Buffer.of(type, content.length), content]);
+  const [shown, rest] = [comment.slice(0, MAX_COMMENT), comment.slice(MAX_COMMENT)];
+  const bytes = Buffer.alloc(shown.length + 3 + (rest === '' ? 0 : rest.length + 3));
+  const write = (at: number, type: number, text: string) => {
+    bytes[at] = type;
+    bytes[at + 1] = text.length + 1;
+    bytes.write(text, at + 2, 'latin1');
   };
-  const rest = comment.slice(MAX_COMMENT);
-  const shown = record(UDATA_COMMENT, comment.slice(0, MAX_COMMENT));
-  return rest === '' ? shown : Buffer.concat([shown, record(UDATA_REST, rest)]);
+  write(0, UDATA_COMMENT, shown);
+  if (rest !== '') write(shown.length + 3, UDATA_REST, rest);
+  return bytes;
 }
 
 function milliseconds(value: number): Buffer {
@@ -223,47 +247,51 @@ function collectElements(set: SetName, list: Buffer, into: Element[]): void {
   const elements = attributes(list).get(NFTA_SET_ELEM_LIST_ELEMENTS);
   if (elements === undefined) return;
   visitAttributes(elements, 0, elements.length, (type, begin, end) => {
-    if (type !== NFTA_LIST_ELEM) return;
-    const element = decodeElement(set, attributes(elements.subarray(begin, end)));
+    const element = type === NFTA_LIST_ELEM ? decodeElement(set, elements, begin, end) : undefined;
     if (element !== undefined) into.push(element);
   });
 }
 
 /** Of what another program has added, an element that is none of ours is `undefined`. */
-function decodeElement(set: SetName, parts: ReadonlyMap<number, Buffer>): Element | undefined {
-  const shape = shapeOf(set);
-  const key = attributes(parts.get(NFTA_SET_ELEM_KEY)).get(NFTA_DATA_VALUE);
-  if (key === undefined || key.length < 8) return undefined;
-  const at = key.length - 8;
-  const protocol = key[at] === PROTOCOL_NUMBERS.TCP ? 'TCP' : 'UDP';
-  const address = shape.hasAddress ? parseAddress(ipText([...key.subarray(0, at)])) : undefined;
-  const left = parts.get(NFTA_SET_ELEM_EXPIRATION);
-  return {
-    set,
-    address: address as Address | undefined,
-    protocol,
-    port: key.readUInt16BE(at + 4),
-    data: decodeData(attributes(parts.get(NFTA_SET_ELEM_DATA))),
-    comment: decodeComment(parts.get(NFTA_SET_ELEM_USERDATA)),
-    leftMs: left === undefined ? undefined : Number(left.readBigUInt64BE()),
-  };
+function decodeElement(set: SetName, bytes: Buffer, begin: number, end: number): Element | undefined {
+  let [address, protocol, port]: [string | undefined, 'TCP' | 'UDP', number] = [undefined, 'TCP', 0];
+  let data: number | string | undefined;
+  let [comment, leftMs]: [string, number | undefined] = ['', undefined];
+  visitAttributes(bytes, begin, end, (type, from, to) => {
+    if (type === NFTA_SET_ELEM_KEY) {
+      // Behind the header of its value.
+      const [first, last] = [from + 4, to - 8];
+      if (last < first) return;
+      if (last > first && shapeOf(set).hasAddress) address = ipText(bytes.subarray(first, last));
+      protocol = bytes[last] === PROTOCOL_NUMBERS.TCP ? 'TCP' : 'UDP';
+      port = bytes.readUInt16BE(last + 4);
+    } else if (type === NFTA_SET_ELEM_DATA) data = decodeData(bytes, from, to);
+    else if (type === NFTA_SET_ELEM_USERDATA) comment = decodeComment(bytes.subarray(from, to));
+    else if (type === NFTA_SET_ELEM_EXPIRATION) leftMs = Number(bytes.readBigUInt64BE(from));
+  });
+  if (port === 0) return undefined;
+  return { set, address: address as Address | undefined, protocol, port, data, comment, leftMs };
 }
 
-function decodeData(data: ReadonlyMap<number, Buffer>): number | string | undefined {
-  const chain = attributes(data.get(NFTA_DATA_VERDICT)).get(NFTA_VERDICT_CHAIN);
-  if (chain !== undefined) return textOf(chain);
-  const value = data.get(NFTA_DATA_VALUE);
-  return value === undefined || value.length < 2 ? undefined : value.readUInt16BE(0);
+function decodeData(bytes: Buffer, begin: number, end: number): number | string | undefined {
+  let data: number | string | undefined;
+  visitAttributes(bytes, begin, end, (type, from, to) => {
+    if (type === NFTA_DATA_VALUE && to - from >= 2) data = bytes.readUInt16BE(from);
+    else if (type === NFTA_DATA_VERDICT) {
+      data = textOf(attributes(bytes.subarray(from, to)).get(NFTA_VERDICT_CHAIN));
+    }
+  });
+  return data;
 }
 
-function decodeComment(bytes: Buffer | undefined): string {
-  const texts = new Map<number, string>();
-  for (let at = 0; bytes !== undefined && at + 2 <= bytes.length; ) {
-    const [type = 0, length = 0] = bytes.subarray(at, at + 2);
-    texts.set(type, textOf(bytes.subarray(at + 2, at + 2 + length)));
-    at += 2 + length;
+function decodeComment(bytes: Buffer): string {
+  let [comment, rest] = ['', ''];
+  for (let at = 0; at + 2 <= bytes.length; at += 2 + (bytes[at + 1] ?? 0)) {
+    const text = () => textOf(bytes.subarray(at + 2, at + 2 + (bytes[at + 1] ?? 0)));
+    if (bytes[at] === UDATA_COMMENT) comment = text();
+    else if (bytes[at] === UDATA_REST) rest = text();
   }
-  return `${texts.get(UDATA_COMMENT) ?? ''}${texts.get(UDATA_REST) ?? ''}`;
+  return comment + rest;
 }
 
 /** The contents of attributes by type. */

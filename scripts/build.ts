@@ -84,6 +84,8 @@ const substitutes: Plugin = {
 
 const OPTIONS = {
   absWorkingDir: ROOT,
+  // The paths are in the result. They are the same wherever the sources are, also where node_modules is a link.
+  preserveSymlinks: true,
   bundle: true,
   write: false,
   metafile: true,
@@ -98,10 +100,9 @@ const OPTIONS = {
   logLevel: 'warning',
 } satisfies BuildOptions;
 
-/** Where node_modules is a link, the paths go through its target. */
 function packagesIn({ inputs }: Metafile): string[] {
   return Object.keys(inputs).flatMap(
-    (path) => /(?:^|\/)(node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? [],
+    (path) => /^(node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? [],
   );
 }
 

@@ -8,7 +8,7 @@ import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { SUITE } from '../packaging/chroot.ts';
 import { Machine, NAME } from '../packaging/machine.ts';
-import { copySources, layOut } from '../packaging/release.ts';
+import { packaged } from '../packaging/release.ts';
 import { type Commands, commandsOf } from '../support/walk.ts';
 import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
 import { binary, type User } from './control-plane.ts';
@@ -88,8 +88,7 @@ describe(`docs/migration.md, pasted into a fresh machine (${SUITE}) of a real cl
 
   before(async () => {
     work = mkdtempSync(join(tmpdir(), 'migration-'));
-    copySources(join(work, 'sources'), '1.0.0');
-    const deb = layOut(join(work, 'sources'), join(work, 'out'));
+    const deb = packaged('new').debianPackage;
     cluster = await Cluster.create();
     const { topology, manifests } = cluster.environment;
     try {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { Environment } from '../netns/harness.ts';
@@ -9,33 +8,26 @@ import { waitFor } from '../netns/wait.ts';
 import { commandsOf } from '../support/walk.ts';
 import { SUITE } from './chroot.ts';
 import { Machine, NAME } from './machine.ts';
-import { copySources, layOut } from './release.ts';
+import { PACKAGED_WITHIN_MS, packaged, VERSIONS } from './release.ts';
 
-const VERSIONS = ['1.0.0', '1.1.0'] as const;
 const WEB = { host: '10.96.0.100', port: 80 };
 /** Where the reader has the package. */
 const DOWNLOADS = '/root/downloads';
 
-describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, () => {
+describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, { timeout: PACKAGED_WITHIN_MS }, () => {
   const commands = commandsOf('docs/edge.md');
-  let work: string;
-  let packages: string[];
+  const packages = { old: '', new: '' };
   let environment: Environment;
   let machine: Machine;
   /** Why there is no machine. */
   let problem: string | undefined;
 
   before(async () => {
-    work = mkdtempSync(join(tmpdir(), 'edge-'));
-    packages = VERSIONS.map((version) => {
-      const folder = join(work, version);
-      copySources(folder, version);
-      return layOut(folder, join(folder, 'out'));
-    });
+    for (const which of ['old', 'new'] as const) packages[which] = packaged(which).debianPackage;
     environment = await Environment.create();
     try {
       machine = await Machine.boot(environment.topology.node, environment.manifests.directory);
-      download(packages[0]!);
+      download(packages.old);
     } catch (error) {
       problem = `systemd cannot be booted here: ${(error as Error).message}`;
     }
@@ -44,7 +36,6 @@ describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, () => {
   after(async () => {
     await machine?.stop();
     await environment?.remove();
-    rmSync(work, { recursive: true });
   });
 
   function download(file: string): void {
@@ -92,12 +83,12 @@ describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, () => {
 
   test('the newer package takes over the connections', async (t) => {
     if (problem !== undefined) return t.skip(problem);
-    download(packages[1]!);
+    download(packages.new);
     const load = await environment.client.call('startLoad', { ...WEB, concurrency: 4 });
     const before = await machine.property('MainPID');
     await paste('Upgrade');
     await waitFor('the successor to be the main process', async () => (await machine.property('MainPID')) !== before);
-    const version = `Running proxy: v${VERSIONS[1]} `;
+    const version = `Running proxy: v${VERSIONS.new} `;
     await waitFor('it to answer', async () => (await machine.try(NAME, 'version')).stdout.includes(version));
     assert.deepEqual((await environment.client.call('stopLoad', { load })).failures, {});
   });

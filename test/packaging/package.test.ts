@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { OWN_PLATFORM } from '../../scripts/packaging/platforms.ts';
@@ -11,11 +10,10 @@ import { waitFor } from '../netns/wait.ts';
 import { isAlive } from '../support/processes.ts';
 import { type Chroot, makeChroot, SUITE } from './chroot.ts';
 import { Machine, NAME } from './machine.ts';
-import { copySources, layOut, unpack } from './release.ts';
+import { PACKAGED_WITHIN_MS, packaged, unpack, VERSIONS } from './release.ts';
 
 const PROGRAM = `/usr/sbin/${NAME}`;
 const { architecture } = OWN_PLATFORM;
-const VERSIONS = { old: '1.0.0-rc.1', new: '1.0.0' };
 
 /** A fake that logs its calls. The state of the service and its process are in files. */
 const SYSTEMCTL = `#!/bin/sh
@@ -36,8 +34,7 @@ esac
 /** What the package may leave behind: the records of dpkg and of the manual's index, and the fake's files. */
 const NOT_OURS = /^\/(proc|sys|dev|tmp|root|run|var\/lib\/dpkg|var\/log|var\/cache)(\/|$)/;
 
-describe('the Debian package', () => {
-  let work: string;
+describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
   let chroot: Chroot;
   let environment: Environment;
   let oldPackage: string;
@@ -47,12 +44,9 @@ describe('the Debian package', () => {
   before(async () => {
     // Set for the tests themselves. The program would fill such a folder, too, in the chroot.
     delete process.env['NODE_COMPILE_CACHE'];
-    work = mkdtempSync(join(tmpdir(), 'package-'));
     environment = await Environment.create();
-    [oldPackage, newPackage] = (['old', 'new'] as const).map((which) => {
-      copySources(join(work, which), VERSIONS[which]);
-      return layOut(join(work, which), join(work, which, 'out'));
-    }) as [string, string];
+    oldPackage = packaged('old').debianPackage;
+    newPackage = packaged('new').debianPackage;
     chroot = makeChroot(['fish', 'iptables', 'libstdc++6', 'man-db', 'zsh']);
     writeFileSync(join(chroot.path, 'usr/bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
     mkdirSync(join(chroot.path, 'run/systemd/system'), { recursive: true });
@@ -63,7 +57,6 @@ describe('the Debian package', () => {
   after(async () => {
     await environment?.remove();
     chroot?.remove();
-    rmSync(work, { recursive: true });
   });
 
   /** In the chroot, on the node, whose rules so are those that are meant. */
@@ -114,7 +107,7 @@ describe('the Debian package', () => {
     );
     assert.equal(chroot.run([NAME, '--version']).stdout, `${NAME} v${VERSIONS.old}\n`);
     await dpkg('--verify', NAME);
-    const unit = readFileSync(join(work, 'old/deploy', `${NAME}.service`), 'utf8');
+    const unit = readFileSync(join('deploy', `${NAME}.service`), 'utf8');
     assert.equal(readFileSync(join(chroot.path, `usr/lib/systemd/system/${NAME}.service`), 'utf8'), unit);
   });
 
@@ -189,7 +182,7 @@ describe('the Debian package', () => {
   });
 
   test('the image that its Dockerfile describes serves, with the capabilities that it names', async () => {
-    const context = join(work, 'old/out');
+    const context = packaged('old').out;
     const dockerfile = readFileSync(join(context, 'Dockerfile'), 'utf8')
       .replaceAll(' \\\n', ' ')
       .replaceAll(/\$\{TARGETARCH\}/g, architecture);

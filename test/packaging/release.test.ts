@@ -9,9 +9,9 @@ import { ARCHITECTURES } from '../../scripts/packaging/platforms.ts';
 import { waitFor } from '../netns/wait.ts';
 import { Arm64Node, POD_ADDRESSES, POD_PORT } from './arm64-node.ts';
 import { NAME } from './machine.ts';
-import { copySources, inCopy, succeed, unpack } from './release.ts';
+import { copySources, inCopy, PACKAGED_WITHIN_MS, packaged, succeed, unpack, VERSIONS } from './release.ts';
 
-const VERSION = '1.0.0-rc.1';
+const VERSION = VERSIONS.old;
 
 const debianPackage = (architecture: string) => `${NAME}_${VERSION}_${architecture}.deb`;
 const tarball = (architecture: string) => `${NAME}_${VERSION}_linux_${architecture}.tar.gz`;
@@ -41,16 +41,17 @@ socket.end(bytes);
 socket.toArray().then((chunks) => console.log(Buffer.concat(chunks).equals(bytes) ? bytes.length : 'not the same'));
 `;
 
-describe('a release', () => {
+describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
   let work: string;
   let release: string;
+  let sources: string;
 
   before(() => {
     delete process.env['NODE_COMPILE_CACHE'];
     work = mkdtempSync(join(tmpdir(), 'release-'));
-    copySources(join(work, 'sources'), VERSION);
-    succeed(inCopy(join(work, 'sources'), 'scripts/release'));
-    release = join(work, 'sources/dist/release');
+    const made = packaged('old');
+    release = made.out;
+    sources = made.sources;
   });
 
   after(() => rmSync(work, { recursive: true }));
@@ -65,7 +66,7 @@ describe('a release', () => {
   test('is the same, byte for byte, when others make it elsewhere', () => {
     const folder = join(work, 'elsewhere');
     // Of the copy: somebody may be at work on the sources.
-    copySources(folder, VERSION, join(work, 'sources'));
+    copySources(folder, VERSION, sources);
     const environment = 'TZ=Asia/Tokyo LANG=de_DE.UTF-8 COLUMNS=40 FORCE_COLOR=1 SOURCE_DATE_EPOCH=1';
     succeed(inCopy(folder, `umask 077; ${environment} exec scripts/release ../sent`));
     const sums = (out: string) => readFileSync(join(out, 'SHA256SUMS'), 'utf8');
@@ -100,7 +101,7 @@ describe('a release', () => {
 
   test('is not made of what is not committed, nor without a word of what it brings', () => {
     const folder = join(work, 'unfit');
-    copySources(folder, VERSION, join(work, 'sources'));
+    copySources(folder, VERSION, sources);
     writeFileSync(join(folder, 'src/forgotten.ts'), '');
     const uncommitted = inCopy(folder, 'scripts/release');
     assert.equal(uncommitted.status, 1);

@@ -1,7 +1,20 @@
 import assert from 'node:assert/strict';
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
+import { OWN_PLATFORM } from '../../scripts/packaging/platforms.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PARTS = [
@@ -17,6 +30,67 @@ const PARTS = [
 ];
 /** Any moment will do, as long as it is always the same. */
 const COMMITTED_AT = '1700000000 +0000';
+
+/** Of what is installed first, and of what takes its place. */
+export const VERSIONS = { old: '1.0.0-rc.1', new: '1.0.0' } as const;
+
+export interface Packaged {
+  /** The copy that it is made from, with nothing else in it. */
+  readonly sources: string;
+  /** The old version is a whole release. The new one has what is for this machine. */
+  readonly out: string;
+  readonly debianPackage: string;
+}
+
+/** Of a suite that uses {@link packaged}, on a machine that does much else: it may wait for that first. */
+export const PACKAGED_WITHIN_MS = 1_800_000;
+
+let state: string | undefined;
+
+/**
+ * What the scripts make of these sources as such a version. Made once for all test files, as each takes half a minute of
+ * processor time; kept until the sources change.
+ */
+export function packaged(which: keyof typeof VERSIONS): Packaged {
+  const cache = join(ROOT, 'dist/packaged');
+  // Somebody may be at work on the sources.
+  state ??= stateOfSources();
+  mkdirSync(cache, { recursive: true });
+  const argv = [join(cache, 'lock'), process.execPath, import.meta.filename, cache, state, which];
+  succeed(spawnSync('flock', argv, { encoding: 'utf8', timeout: 900_000 }));
+  const [sources, out] = [join(cache, state, which, 'sources'), join(cache, state, which, 'out')];
+  return { sources, out, debianPackage: join(out, readdirSync(out).find((file) => file.endsWith(`_${DEB}`))!) };
+}
+
+const DEB = `${OWN_PLATFORM.architecture}.deb`;
+
+function stateOfSources(): string {
+  const hash = createHash('sha256');
+  for (const part of [...PARTS, 'package.json']) {
+    const files = globSync([part, `${part}/**`], { cwd: ROOT, withFileTypes: true }).filter((each) => each.isFile());
+    for (const path of files.map(({ parentPath, name }) => join(parentPath, name)).sort()) {
+      hash.update(`${path}\0`).update(readFileSync(path)).update('\0');
+    }
+  }
+  return hash.digest('hex').slice(0, 16);
+}
+
+if (import.meta.main) makePackages(...(process.argv.slice(2) as [string, string, keyof typeof VERSIONS]));
+
+function makePackages(cache: string, state: string, which: keyof typeof VERSIONS): void {
+  const folder = join(cache, state, which);
+  if (existsSync(folder)) return;
+  for (const earlier of readdirSync(cache)) {
+    if (earlier !== state && earlier !== 'lock') rmSync(join(cache, earlier), { recursive: true });
+  }
+  const work = `${folder}.unfinished`;
+  rmSync(work, { recursive: true, force: true });
+  const sources = join(work, 'sources');
+  copySources(sources, VERSIONS[which]);
+  succeed(inCopy(sources, which === 'old' ? 'exec scripts/release ../out' : 'exec scripts/package --out ../out'));
+  rmSync(join(sources, 'dist'), { recursive: true });
+  renameSync(work, folder);
+}
 
 /** A copy of the sources, or of another copy of them, under another version, as the one commit of a repository. */
 export function copySources(folder: string, version: string, from = ROOT): void {
@@ -37,12 +111,6 @@ export function copySources(folder: string, version: string, from = ROOT): void 
     env: { ...process.env, ...author, ...committer },
   });
   assert.equal(status, 0, stderr);
-}
-
-/** Packages a copy for this machine in `out`. Gives the path of the .deb. */
-export function layOut(folder: string, out: string): string {
-  succeed(inCopy(folder, `scripts/package --out '${out}'`));
-  return join(out, readdirSync(out).find((file) => file.endsWith('.deb'))!);
 }
 
 export function inCopy(folder: string, script: string): SpawnSyncReturns<string> {

@@ -48,8 +48,8 @@ export const PACKAGED_WITHIN_MS = 1_800_000;
 let state: string | undefined;
 
 /**
- * What the scripts make of these sources as such a version. Made once for all test files, as each takes half a minute of
- * processor time; kept until the sources change.
+ * What the scripts make of these sources as such a version. Made once for all test files, because each takes half a
+ * minute of processor time; kept until the sources change.
  */
 export function packaged(which: keyof typeof VERSIONS): Packaged {
   const cache = join(ROOT, 'dist/packaged');

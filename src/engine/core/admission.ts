@@ -1,19 +1,9 @@
-import { Deadline, type Loop } from './deadlines.ts';
+import { Deadline, type Loop, type Task } from './deadlines.ts';
+import type { Port } from './port.ts';
 import type { Resource, Share, Shares } from './shares.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
-
-/** Counts and reports that clients have to wait. */
-interface Reporter {
-  count(counter: 'pauses'): void;
-  listenerFailed(err: string): void;
-}
-
-/** A connection that has a client, but no descriptor to dial with. */
-interface Waiting {
-  onDescriptor(): void;
-}
 
 /** Sockets that are only kept for later. */
 interface Parked {
@@ -24,7 +14,7 @@ interface Parked {
 
 /** A listener with clients that nobody accepts now. */
 interface Held {
-  readonly port: { readonly share: Share; atShare(): void };
+  readonly port: Pick<Port, 'share' | 'atShare'>;
   goOn(): void;
 }
 
@@ -40,7 +30,7 @@ export class Admission {
   readonly #parked: readonly Parked[];
   readonly #isDescriptorFree: () => boolean;
   readonly #held = new Set<Held>();
-  #waiting: Waiting[] = [];
+  #waiting: Task[] = [];
   #isRetrying = false;
   /** The kernel has refused a descriptor: nobody gets one. */
   #isPaused = false;
@@ -86,10 +76,10 @@ export class Admission {
   }
 
   /** The kernel gives no descriptor. */
-  pause(reporter: Reporter, err: string): void {
+  pause(port: Pick<Port, 'count' | 'listenerFailed'>, err: string): void {
     if (!this.#isPaused) {
-      reporter.count('pauses');
-      reporter.listenerFailed(`out of file descriptors: ${err}; new clients wait until some are free`);
+      port.count('pauses');
+      port.listenerFailed(`out of file descriptors: ${err}; new clients wait until some are free`);
     }
     this.#isPaused = true;
     this.#retryLater();
@@ -107,9 +97,9 @@ export class Admission {
     this.#held.delete(listener);
   }
 
-  /** Calls back once there are descriptors. */
-  await(connection: Waiting): void {
-    this.#waiting.push(connection);
+  /** It has a client, but no descriptor to dial with: it runs once there are some. */
+  await(attempt: Task): void {
+    this.#waiting.push(attempt);
   }
 
   /** Some descriptors are closed in this turn. */
@@ -151,7 +141,7 @@ export class Admission {
     this.#isPaused = false;
     const waiting = this.#waiting;
     this.#waiting = [];
-    for (const each of waiting) each.onDescriptor();
+    for (const each of waiting) each.run();
   }
 
   #retryLater(): void {

@@ -5,7 +5,11 @@ export interface Loop {
   start(deadline: Deadline, delayMs: number): void;
   /** For what no event cancels. */
   startChore(deadline: Deadline, delayMs: number): void;
-  atEndOfTurn(task: { run(): void }): void;
+  atEndOfTurn(task: Task): void;
+}
+
+export interface Task {
+  run(): void;
 }
 
 /** When its owner has something to do. It is a field: an owner may have several, and waiting allocates nothing. */

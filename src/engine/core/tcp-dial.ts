@@ -1,86 +1,56 @@
 import type { DialFailure } from '../../model/data-plane.ts';
 import type { NamedEndpoint } from '../../model/endpoint.ts';
+import { canSee } from '../../services/known-clients.ts';
 import { type Candidates, dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
+import { LOST_CLIENT } from '../errors.ts';
+import type { KeptClient } from '../kept-dials.ts';
+import { Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
 
-/** How one endpoint is tried. */
-export interface AttemptTerms {
-  readonly timeoutMs: number;
-  /** The part of its time after which {@link Attempting.onQuiet} is called; 0 for never. */
-  readonly quietMs: number;
-  /** The first has lost the client's address. */
-  readonly isSecond?: boolean;
-}
-
-/** One attempt to connect to one endpoint. It takes the target, and gives it back unless the endpoint has answered. */
-export interface Attempt<Each extends Target> {
-  readonly target: Each;
-  readonly timeoutMs: number;
-  /** Since it began. */
-  readonly tookMs: number;
-  /** Why it has failed at once; else `undefined`. */
-  begin(): DialFailure | undefined;
-  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
-  leave(): void;
-}
-
-/** Whoever makes attempts. An attempt that has begun ends with one of the first three calls, unless it is left. */
-export interface Attempting<Each extends Target, Result> {
-  /** What there is in `result` is the caller's from now on. */
-  onAnswered(attempt: Attempt<Each>, result: Result): void;
-  onFailed(attempt: Attempt<Each>, reason: DialFailure): void;
-  /** It has lost the client's address (`KeptDials.hasLost`), and a second attempt is worth while. */
-  onLost(attempt: Attempt<Each>): void;
-  /** There has been no answer for the first part of its time. */
-  onQuiet(attempt: Attempt<Each>): void;
-}
-
-/** A dial ends with one of the first two calls, unless it is cancelled. */
-export interface Dialler<Each extends Target, Result> {
-  /** `target` has answered. */
-  onConnected(target: Each, result: Result): void;
+/** Whose dial it is. A dial ends with one of the first two calls, unless it is cancelled. */
+export interface Dialler<Each extends Target> {
+  readonly port: Port<Each>;
+  /** The endpoint has answered. Its socket is the dialler's from now on. */
+  onConnected(attempt: TcpAttempt<Each>): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
   /** One endpoint did not answer. */
   onFailed(target: Each, reason: DialFailure): void;
   /** Another one is tried. */
   onRetry(): void;
-}
-
-export interface TcpDialSetup<Each extends Target, Owner> {
-  readonly candidates: Candidates<Each>;
-  /** Endpoints that were tried before. */
-  readonly tries?: number;
-  readonly dialler: Owner;
+  /** `quietMs`: the part of its time after which {@link TcpDial.onQuiet} is called; 0 for never. */
+  newAttempt(dial: TcpDial<Each>, target: Each, timeoutMs: number, quietMs: number): TcpAttempt<Each>;
 }
 
 /**
  * Tries candidates one after another until one answers. If the first is silent, a second may be tried at the same time
  * ({@link Port.mayHedge}); the first to answer is used.
  */
-export abstract class TcpDial<
-  Each extends Target,
-  Result,
-  Owner extends Dialler<Each, Result>,
-  Try extends Attempt<Each>,
-> implements Attempting<Each, Result>
-{
-  abstract readonly port: Port<Each>;
-  readonly dialler: Owner;
+export class TcpDial<Each extends Target = Target> {
+  readonly dialler: Dialler<Each>;
+  /** If endpoints see its address. */
+  readonly client: KeptClient | undefined;
   readonly #candidates: Candidates<Each>;
   readonly #startedMs: number;
   #tries: number;
-  protected attempt: Try | undefined;
-  protected hedge: Try | undefined;
+  #isStarting = false;
+  #isOver = false;
+  attempt: TcpAttempt<Each> | undefined;
+  /** Beside the first. */
+  hedge: TcpAttempt<Each> | undefined;
 
-  constructor(nowMs: number, { candidates, tries = 0, dialler }: TcpDialSetup<Each, Owner>) {
+  /** `tries`: endpoints that were tried before. */
+  constructor(dialler: Dialler<Each>, candidates: Candidates<Each>, client: KeptClient | undefined, tries: number) {
     this.dialler = dialler;
+    this.client = client;
     this.#candidates = candidates;
     this.#tries = tries;
-    this.#startedMs = nowMs;
+    this.#startedMs = dialler.port.thread.nowMs;
   }
 
-  protected abstract newAttempt(target: Each, terms: AttemptTerms): Try;
+  get port(): Port<Each> {
+    return this.dialler.port;
+  }
 
   /** The endpoint of the current attempt. */
   get endpoint(): NamedEndpoint | undefined {
@@ -90,74 +60,186 @@ export abstract class TcpDial<
   /** May be over before it returns. */
   start(): void {
     // A loop, not a recursion: each of many endpoints may fail at once.
-    for (;;) {
-      const isLate = this.#tries > 0 && this.port.thread.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
-      const target = isLate ? undefined : this.#candidates.next();
-      if (target === undefined) {
-        this.dialler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
-        return;
-      }
-      if (this.#tries > 0) {
-        this.port.count('retries', target);
-        this.dialler.onRetry();
-      }
-      const timeoutMs = dialTimeoutMs(this.#tries);
-      const attempt = this.newAttempt(target, { timeoutMs, quietMs: this.port.quietMs(this.#tries, timeoutMs) });
-      this.#tries++;
-      this.attempt = attempt;
-      const reason = attempt.begin();
-      if (reason === undefined) return;
-      this.attempt = undefined;
-      this.dialler.onFailed(target, reason);
-    }
+    this.#isStarting = true;
+    while (!this.#isOver && this.attempt === undefined) this.#tryNext();
+    this.#isStarting = false;
   }
 
   cancel(): void {
+    this.#isOver = true;
     this.attempt?.leave();
-    this.attempt = undefined;
     this.hedge?.leave();
-    this.hedge = undefined;
   }
 
-  onAnswered(attempt: Attempt<Each>, result: Result): void {
-    this.#over(attempt);
+  onAnswered(attempt: TcpAttempt<Each>): void {
+    this.#end(attempt);
     // The other one.
     this.cancel();
     this.port.joined(attempt.target, attempt.tookMs);
-    this.dialler.onConnected(attempt.target, result);
+    this.dialler.onConnected(attempt);
   }
 
-  onFailed(attempt: Attempt<Each>, reason: DialFailure): void {
-    this.#over(attempt);
+  onFailed(attempt: TcpAttempt<Each>, reason: DialFailure): void {
+    this.#end(attempt);
     this.dialler.onFailed(attempt.target, reason);
-    if (this.attempt === undefined && this.hedge === undefined) this.start();
+    if (this.attempt === undefined && this.hedge === undefined && !this.#isStarting) this.start();
   }
 
-  onLost(attempt: Attempt<Each>): void {
-    const second = this.newAttempt(attempt.target, { timeoutMs: attempt.timeoutMs, quietMs: 0, isSecond: true });
-    if (attempt === this.attempt) this.attempt = second;
-    else this.hedge = second;
-    const reason = second.begin();
-    if (reason !== undefined) this.onFailed(second, reason);
-  }
-
-  onQuiet(attempt: Attempt<Each>): void {
+  /** There has been no answer for the first part of its time. */
+  onQuiet(attempt: TcpAttempt<Each>): void {
     if (!this.port.mayHedge()) return;
     const target = this.#candidates.next();
     // Where no other endpoint is left, the rest of the time is this one's.
     if (target === undefined || target === attempt.target || this.port.picker.isEjected(target)) return;
     this.port.count('hedges', target);
-    const hedge = this.newAttempt(target, { timeoutMs: dialTimeoutMs(this.#tries++), quietMs: 0 });
-    this.hedge = hedge;
-    const reason = hedge.begin();
-    if (reason === undefined) return;
-    this.hedge = undefined;
-    this.dialler.onFailed(target, reason);
+    const timeoutMs = dialTimeoutMs(this.#tries++);
+    this.hedge = this.dialler.newAttempt(this, target, timeoutMs, 0);
+    this.hedge.begin();
   }
 
-  #over(attempt: Attempt<Each>): void {
+  #tryNext(): void {
+    const isLate = this.#tries > 0 && this.port.thread.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
+    const target = isLate ? undefined : this.#candidates.next();
+    if (target === undefined) {
+      this.#isOver = true;
+      this.dialler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
+      return;
+    }
+    if (this.#tries > 0) {
+      this.port.count('retries', target);
+      this.dialler.onRetry();
+    }
+    const timeoutMs = dialTimeoutMs(this.#tries);
+    const quietMs = this.port.quietMs(this.#tries++, timeoutMs);
+    this.attempt = this.dialler.newAttempt(this, target, timeoutMs, quietMs);
+    this.attempt.begin();
+  }
+
+  #end(attempt: TcpAttempt<Each>): void {
     if (attempt === this.attempt) this.attempt = undefined;
     else this.hedge = undefined;
+  }
+}
+
+/**
+ * One attempt to connect to one endpoint. It takes the target, and gives it back unless the endpoint has answered. It
+ * ends with a call of its dial, unless it is left.
+ */
+export abstract class TcpAttempt<Each extends Target = Target> {
+  readonly target: Each;
+  readonly #timeoutMs: number;
+  protected readonly dial: TcpDial<Each>;
+  /** It keeps the client's address. */
+  protected isKept = false;
+  protected isOver = false;
+  /** The endpoint has answered, and reset the connection already. */
+  isBroken = false;
+  /** The part of its time after which the dial is told, until then; else 0. */
+  #quietMs: number;
+  /** It has begun again, because it had lost the client's address (`KeptDials.hasLost`). */
+  #isSecond = false;
+  readonly #deadline = new Deadline(this);
+  #beganMs = 0;
+
+  constructor(dial: TcpDial<Each>, target: Each, timeoutMs: number, quietMs: number) {
+    this.dial = dial;
+    this.target = target;
+    this.#timeoutMs = timeoutMs;
+    this.#quietMs = quietMs;
+    target.taken();
+  }
+
+  /** May end it. It begins again where it is still searching for a local port. */
+  abstract begin(): void;
+  /** Closes its socket. A connection that is established late must not stay open. */
+  protected abstract hangUp(): void;
+  /** Whether the endpoint sees another address than the client's. */
+  protected abstract hasLostClient(client: KeptClient): boolean;
+
+  /** Since it began. */
+  get tookMs(): number {
+    return this.dial.port.thread.clock.now() - this.#beganMs;
+  }
+
+  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
+  leave(): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    this.#deadline.cancel();
+    this.hangUp();
+    this.target.released();
+  }
+
+  onDue(): void {
+    if (this.#quietMs > 0) {
+      const leftMs = this.#timeoutMs - this.#quietMs;
+      this.#quietMs = 0;
+      this.#wait(leftMs);
+      this.dial.onQuiet(this);
+      return;
+    }
+    this.#needsNewPort();
+    this.fail('timeout', `no answer within ${this.#timeoutMs} ms`);
+  }
+
+  /** The client if this endpoint sees its address. */
+  protected get seenClient(): KeptClient | undefined {
+    const { client } = this.dial;
+    return client !== undefined && canSee(this.target.endpoint.address, client.address) ? client : undefined;
+  }
+
+  /** It connects now. */
+  protected begun(): void {
+    this.#beganMs = this.dial.port.thread.clock.now();
+  }
+
+  /** The endpoint has some time to answer. */
+  protected awaitAnswer(): void {
+    this.#wait(this.#quietMs > 0 ? this.#quietMs : this.#timeoutMs);
+  }
+
+  /** The handshake is over. */
+  protected onHandshake(): void {
+    const { client } = this.dial;
+    if (!this.isKept || client === undefined || !this.hasLostClient(client)) {
+      this.answered(false);
+      return;
+    }
+    this.#needsNewPort();
+    if (this.#isSecond) {
+      this.fail('other', LOST_CLIENT);
+      return;
+    }
+    this.#isSecond = true;
+    this.#quietMs = 0;
+    this.hangUp();
+    this.begin();
+  }
+
+  protected answered(isBroken: boolean): void {
+    this.isOver = true;
+    this.isBroken = isBroken;
+    this.#deadline.cancel();
+    this.dial.onAnswered(this);
+  }
+
+  /** `err`: for people. */
+  protected fail(reason: DialFailure, err: string): void {
+    this.leave();
+    this.dial.onFailed(this, this.dial.port.dialFailedFor(this.target, reason, err, this.tookMs));
+  }
+
+  /** Waits no longer for an answer. */
+  protected stopWaiting(): void {
+    this.#deadline.cancel();
+  }
+
+  #wait(ms: number): void {
+    this.dial.port.thread.loop.start(this.#deadline, ms);
+  }
+
+  #needsNewPort(): void {
+    if (this.dial.client !== undefined) this.dial.client.needsNewPort = true;
   }
 }
 

@@ -1,7 +1,5 @@
 import type { Socket } from 'node:net';
 import { localPorts } from '../../kernel/local-ports.ts';
-import type { Address } from '../../model/address.ts';
-import { unmapped } from '../../model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../model/client-address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
@@ -38,11 +36,8 @@ export class Keeper {
   }
 
   /** See {@link keptTcpClient}. */
-  tcpClient(socket: Socket, address: string, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
-    if (kept === undefined) return undefined;
-    const { remotePort: port } = socket;
-    if (port === undefined) return 'unknown';
-    return keptTcpClient(this.#clients, kept, { address: unmapped(address) as Address, port }, descriptorOf(socket));
+  tcpClient(socket: Socket, client: Endpoint, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
+    return keptTcpClient(this.#clients, kept, client, descriptorOf(socket));
   }
 
   /** The same for a datagram from `client` to an address and port of this node. */

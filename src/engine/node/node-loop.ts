@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../../util/clock.ts';
-import { type Deadline, Deadlines, type Loop } from '../core/deadlines.ts';
+import { type Deadline, Deadlines, type Loop, type Task } from '../core/deadlines.ts';
 
 /**
  * Deadlines on one of Node's timers. After a standstill of this process, timers run before events that came in time are
@@ -29,7 +29,7 @@ export class NodeLoop implements Loop {
     this.start(deadline, delayMs);
   }
 
-  atEndOfTurn(task: { run(): void }): void {
+  atEndOfTurn(task: Task): void {
     this.#clock.after(0, () => task.run());
   }
 

@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { toListenError } from '../errors.ts';
+import { reset } from './node-side.ts';
 import type { Port } from './port.ts';
-import { reset, TcpConnection } from './tcp-connection.ts';
-import { TCP_OPTIONS } from './tcp-dial.ts';
+import { TCP_OPTIONS } from './tcp-attempt.ts';
+import { TcpConnection } from './tcp-connection.ts';
 
 /** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
 const BACKLOG = 4096;
@@ -78,7 +79,7 @@ export class TcpListener {
 
   #onClient(client: Socket): void {
     const { admission, share } = this.port;
-    if (admission.admitsAccepted(share)) new TcpConnection(client, this.port);
+    if (admission.admitsAccepted(share)) new TcpConnection(this.port, client).begin();
     else {
       this.port.limited(client.remoteAddress, 'descriptors');
       reset(client);

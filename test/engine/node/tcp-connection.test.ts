@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { reset } from '../../../src/engine/node/tcp-connection.ts';
+import { reset } from '../../../src/engine/node/node-side.ts';
 import { backends, endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { waitFor } from '../../netns/wait.ts';

@@ -306,7 +306,7 @@ export class Engine implements Handler {
         // A thread that began while the home was closing the port has never had it.
         const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
         const candidates = onlyOne(port.targetOf(endpoint));
-        new TcpConnection(port, record.fd, record.client, errand).dial({ candidates, known: record, terms });
+        new TcpConnection(port, record.fd, record.client, { errand, terms }).dialAgain(record, { candidates });
       },
       carry: (record, errand) => {
         if (record.kind === 'flow') this.#carryFlow(record, errand);
@@ -343,7 +343,7 @@ export class Engine implements Handler {
 
   #carry(record: EstablishedRecord, errand: Errand): void {
     const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
-    const connection = new TcpConnection(port, record.sides[0].fd, record.client, errand);
+    const connection = new TcpConnection(port, record.sides[0].fd, record.client, { errand });
     try {
       connection.resume(record, port.targetOf(record.endpoint));
     } catch (err) {
@@ -398,7 +398,7 @@ export class Engine implements Handler {
       run: () => {
         const candidates = port.picker.pick(client.address, this.loop.nowMs);
         // An answer to that dial may come late.
-        connection.dial({ candidates, known, needsNewPort: true });
+        connection.dialAgain(known, { candidates, needsNewPort: true });
       },
     });
   }

@@ -3,18 +3,16 @@ import { EPOLLET, EPOLLIN, Epoll } from '../../../sys/epoll.ts';
 import { resetOnClose } from '../../../sys/socket.ts';
 import { EINTR, must } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
-import { type Deadline, Deadlines, type Loop } from '../../core/deadlines.ts';
+import { type Deadline, Deadlines, type Loop, type Task } from '../../core/deadlines.ts';
 import { STATUS } from './protocol.ts';
+
+export type { Task };
 
 export interface Handler {
   /** `events`: EPOLL… bits of the descriptor `fd`. */
   onEvents(events: number, fd: number): void;
   /** The worker ends: reset or close what belongs to this handler. */
   onShutdown(): void;
-}
-
-export interface Task {
-  run(): void;
 }
 
 /** So few that handling one event of each takes a few milliseconds. */

@@ -1,5 +1,3 @@
-import type { DialFailure } from '../../../model/data-plane.ts';
-import { canSee } from '../../../services/known-clients.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import {
@@ -11,17 +9,23 @@ import {
   socket,
   takeError,
 } from '../../../sys/socket.ts';
-import { describeErrno, ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
-import { Deadline } from '../../core/deadlines.ts';
-import type { Attempt, Attempting, AttemptTerms } from '../../core/tcp-dial.ts';
-import { LOST_CLIENT } from '../../errors.ts';
+import {
+  describeErrno,
+  ECONNREFUSED,
+  ECONNRESET,
+  EINPROGRESS,
+  EPIPE,
+  errnoName,
+  isExhaustion,
+} from '../../../sys/sys-error.ts';
+import { TcpAttempt as CoreTcpAttempt, type TcpDial } from '../../core/tcp-dial.ts';
+import { dialFailureOf } from '../../errors.ts';
 import { type KeptClient, SEARCHING } from '../../kept-dials.ts';
 import { newPortSearch, type PortSearch } from '../../port-walk.ts';
 import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
-import type { DialResult } from './tcp-dial.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
 const CONNECTED = 0;
@@ -31,142 +35,92 @@ const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
 /** Only a connection that had been established ends with these. */
 const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
 
-/** The dial that an attempt belongs to. */
-interface Dial extends Attempting<Target, DialResult> {
-  readonly port: Port;
-  /** If endpoints see its address. */
-  readonly client: KeptClient | undefined;
-  /** Handles the events of the descriptors. */
-  readonly dialler: Handler;
-}
-
 /** An attempt of one worker. */
-export class TcpAttempt implements Attempt<Target> {
-  readonly #deadline = new Deadline(this);
-  readonly target: Target;
+export class TcpAttempt extends CoreTcpAttempt<Target> {
   fd = -1;
-  readonly #owner: Dial;
-  readonly timeoutMs: number;
-  /** The part of its time after which the owner is told, until then; else 0. */
-  #quietMs: number;
-  readonly #isSecond: boolean;
-  /** It keeps the client's address and is not answered yet. */
-  #isKept = false;
   /** Unless the socket cannot be used again. */
   kind: SocketKind | undefined;
-  #beganMs = 0;
+  /** What it has had when it was answered. */
+  events = 0;
+  /** Handles the events of the descriptor. */
+  readonly #handler: Handler;
+  readonly #port: Port;
   /** Why it could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
-  #isOver = false;
   /** If it keeps the client's address. */
   #search: PortSearch | undefined;
 
-  constructor(owner: Dial, target: Target, { timeoutMs, quietMs, isSecond = false }: AttemptTerms) {
-    this.#isSecond = isSecond;
-    this.#owner = owner;
-    this.target = target;
-    this.timeoutMs = timeoutMs;
-    this.#quietMs = quietMs;
-    target.taken();
+  constructor(
+    connection: Handler & { readonly port: Port },
+    dial: TcpDial<Target>,
+    target: Target,
+    timeoutMs: number,
+    quietMs: number,
+  ) {
+    super(dial, target, timeoutMs, quietMs);
+    this.#handler = connection;
+    this.#port = connection.port;
   }
 
-  get #port(): Port {
-    return this.#owner.port;
-  }
-
-  get tookMs(): number {
-    return this.#port.worker.loop.clock.now() - this.#beganMs;
-  }
-
-  begin(): DialFailure | undefined {
+  begin(): void {
     const { target } = this;
     const { worker } = this.#port;
     const { loop, admission, endpointSockets } = worker;
-    this.kind = this.#seenClient === undefined ? target.tcpKind : worker.keptDials.kindOf(target.endpoint);
+    this.kind = this.seenClient === undefined ? target.tcpKind : worker.keptDials.kindOf(target.endpoint);
     const parked = this.kind === undefined ? -1 : endpointSockets.takeTcp(this.kind);
     const fd = parked >= 0 ? parked : this.#open();
     if (isExhaustion(-fd)) {
       // Not the endpoint's fault: the client waits, and the worker accepts no others.
       admission.pause(this.#port, describeErrno(-fd));
       admission.await(this);
-      return undefined;
+      return;
     }
-    this.#beganMs = loop.clock.now();
+    this.begun();
     const status = fd < 0 ? fd : this.#connect(fd, parked >= 0);
     if (status === SEARCHING) {
       loop.close(fd);
       loop.inNextTurn(this);
-      return undefined;
+      return;
     }
     this.fd = fd;
-    if (hasFailed(status)) {
-      this.leave();
-      return this.#problem === undefined
-        ? this.#port.dialFailed(target, -status, this.tookMs)
-        : this.#port.dialPrevented(target, this.#problem);
-    }
-    if (status === CONNECTED) this.#answered(0, false);
-    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.timeoutMs).start(this.#deadline, loop.nowMs);
-    return undefined;
-  }
-
-  onDescriptor(): void {
-    this.run();
+    if (status === CONNECTED) this.answered(false);
+    else if (status === -EINPROGRESS) this.awaitAnswer();
+    else if (this.#problem === undefined) this.#failBy(-status);
+    else this.fail('other', this.#problem);
   }
 
   /** Goes on where {@link begin} has left off. */
   run(): void {
-    if (this.#isOver) return;
-    const reason = this.begin();
-    if (reason !== undefined) this.#owner.onFailed(this, reason);
+    if (!this.isOver) this.begin();
   }
 
   onEvents(events: number): void {
+    this.events = events;
     if (events & (EPOLLERR | EPOLLHUP)) {
       const errno = takeError(this.fd);
-      if (BROKEN.has(errno)) this.#answered(events, true);
-      else this.#fail(Math.abs(errno));
+      if (BROKEN.has(errno)) this.answered(true);
+      else this.#failBy(Math.abs(errno));
     } else if (events & EPOLLOUT) {
-      if (this.#isToItself(this.fd)) this.#fail(ECONNREFUSED);
-      else if (this.#hasLostClient()) this.#lost();
-      else this.#answered(events, false);
+      if (this.#isToItself(this.fd)) this.#failBy(ECONNREFUSED);
+      else this.onHandshake();
     }
   }
 
-  onDue(): void {
-    if (this.#quietMs > 0) {
-      const { loop } = this.#port.worker;
-      loop.deadlines.after(this.timeoutMs - this.#quietMs).start(this.#deadline, loop.nowMs);
-      this.#quietMs = 0;
-      this.#owner.onQuiet(this);
-      return;
-    }
-    const { client } = this.#owner;
-    if (client !== undefined) client.needsNewPort = true;
-    this.leave();
-    this.#port.dialTimedOut(this.target, this.timeoutMs, this.tookMs);
-    this.#owner.onFailed(this, 'timeout');
-  }
-
-  leave(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#deadline.cancel();
+  protected hangUp(): void {
+    if (this.fd < 0) return;
     const { worker } = this.#port;
-    if (this.#isKept) {
+    if (this.isKept) {
       // It may have been answered just now: the endpoint must learn of its end.
       shutdownWrite(this.fd);
       worker.keptDials.forget('TCP', this.fd, this.target.endpoint);
     }
-    if (this.fd >= 0) worker.loop.close(this.fd);
+    worker.loop.close(this.fd);
     this.fd = -1;
-    this.target.released();
+    this.#search = undefined;
   }
 
-  /** The client if this endpoint sees its address. */
-  get #seenClient(): KeptClient | undefined {
-    const { client } = this.#owner;
-    return client !== undefined && canSee(this.target.endpoint.address, client.address) ? client : undefined;
+  protected hasLostClient(client: KeptClient): boolean {
+    return this.#port.worker.keptDials.hasLost(this.fd, this.target.endpoint, client);
   }
 
   /** A new socket, or a negative errno. */
@@ -187,16 +141,15 @@ export class TcpAttempt implements Attempt<Target> {
    */
   #connect(fd: number, isUsed: boolean): number {
     const { loop } = this.#port.worker;
-    const { dialler } = this.#owner;
     const begun = this.#begin(fd, isUsed);
     const status = begun === -EINPROGRESS && this.#isAnsweredAtOnce(fd) ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd)) return -ECONNREFUSED;
     if (isUsed) {
-      loop.renew(fd, dialler);
+      loop.renew(fd, this.#handler);
       return status;
     }
-    const watched = loop.watch(fd, SIDE_EVENTS, dialler);
+    const watched = loop.watch(fd, SIDE_EVENTS, this.#handler);
     return watched < 0 ? watched : status;
   }
 
@@ -214,43 +167,23 @@ export class TcpAttempt implements Attempt<Target> {
   /** As `connect` does. */
   #begin(fd: number, isUsed: boolean): number {
     const { endpoint, address } = this.target;
-    const client = this.#seenClient;
+    const client = this.seenClient;
     this.#problem = undefined;
     if (client === undefined) return connect(fd, address);
     const { keptDials } = this.#port.worker;
     this.#search ??= newPortSearch();
     const { status, problem } = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'used' : 'new', this.#search);
     this.#problem = problem;
-    this.#isKept = !hasFailed(status);
+    this.isKept = !hasFailed(status);
     return status;
+  }
+
+  #failBy(errno: number): void {
+    this.fail(dialFailureOf(errnoName(errno)), describeErrno(errno));
   }
 
   #isToItself(fd: number): boolean {
     return this.#port.worker.endpointSockets.isToItself(fd, this.target);
-  }
-
-  #answered(events: number, isBroken: boolean): void {
-    this.#isOver = true;
-    this.#deadline.cancel();
-    this.#owner.onAnswered(this, { fd: this.fd, events, isBroken, kind: this.kind });
-  }
-
-  #fail(errno: number): void {
-    // Closed first: a connection that is established late must not stay open.
-    this.leave();
-    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno, this.tookMs));
-  }
-
-  #lost(): void {
-    (this.#owner.client as KeptClient).needsNewPort = true;
-    this.leave();
-    if (this.#isSecond) this.#owner.onFailed(this, this.#port.dialPrevented(this.target, LOST_CLIENT));
-    else this.#owner.onLost(this);
-  }
-
-  #hasLostClient(): boolean {
-    if (!this.#isKept) return false;
-    return this.#port.worker.keptDials.hasLost(this.fd, this.target.endpoint, this.#owner.client as KeptClient);
   }
 }
 

@@ -116,8 +116,7 @@ export class TcpListener extends Listener implements Task {
         // Decoded first: a command may close a port, which accepts into the same memory.
         const client = { address: addressIn(clientName) as Address, port: portIn(clientName) };
         catchUp();
-        const candidates = this.port.picker.pick(client.address, loop.nowMs);
-        new TcpConnection(this.port, fd, client).dial({ candidates });
+        new TcpConnection(this.port, fd, client).begin();
       } else if (!this.#mayGoOn(-fd)) {
         return i;
       }

@@ -1,17 +1,24 @@
 import { read, splice } from '../../../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
-import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../../../sys/socket.ts';
+import {
+  MSG_MORE,
+  type PeerState,
+  peerState,
+  recv,
+  send,
+  setOption,
+  shutdownWrite,
+  unacknowledgedBytes,
+} from '../../../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-error.ts';
-import { Deadline } from '../../core/deadlines.ts';
-import { add, COUNTER } from '../../core/target.ts';
-import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../dead-peer.ts';
+import { TcpSide as CoreTcpSide, type SideOwner } from '../../core/tcp-side.ts';
 import { URGENT_IN_LINE } from './endpoint-sockets.ts';
 import type { Task } from './event-loop.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import type { Pipe } from './pipe-pool.ts';
 import type { Port } from './port.ts';
 import type { SideRecord } from './records.ts';
-import type { Target } from './target.ts';
 import { SCRATCH_BYTES, type WorkerContext } from './worker-context.ts';
 
 /**
@@ -44,56 +51,34 @@ const FREE_STALLED_BYTES = 4 << 10;
 const FAILED_HERE = -1;
 const FAILED_THERE = -2;
 
-export interface SideOwner {
+/** What a side tells its connection. */
+interface Connection extends SideOwner {
   readonly port: Port;
-  readonly target: Target | undefined;
-  moved(): void;
   /** This side's stream has another portion of a turn. */
   onPortion(side: TcpSide): void;
-  /** The peer has not acknowledged anything for too long. */
-  onDead(side: TcpSide): void;
 }
 
-/**
- * One side of a connection, and the stream of bytes that comes from it: they are written to {@link peer}. As a deadline
- * it checks from time to time whether its endpoint's kernel still acknowledges bytes.
- */
-export class TcpSide implements Task {
-  readonly #deadline = new Deadline(this);
+/** A side of a worker: one descriptor, read and written by `recv` and `send`, or by `splice`. */
+export class TcpSide extends CoreTcpSide<Connection> implements Task {
   readonly fd: number;
-  peer: TcpSide | undefined;
-  isReadable = false;
   isWritable = true;
-  /** The stream has ended, by a FIN or an error: nothing more can be read. */
-  hasEnded = false;
-  /** The stream that leads to this side has been ended by us. */
-  isShut = false;
-  /** Bytes read here that the peer has not taken yet: in the pipe, or in `rest` from `restOffset` on. */
-  pending = 0;
-  /** Bytes that have been read here. */
-  total = 0;
-  /** The stream ends cleanly behind what can be read, which may be more than the peer takes for now. */
-  endIsNear = false;
-  readonly #connection: SideOwner;
   readonly #worker: WorkerContext;
-  readonly #counter: number;
+  /** Unless its socket cannot be used again. */
+  readonly #kind: SocketKind | undefined;
   #mayHaveMore = false;
   /** It has spent its portion of the turn. */
   #isQueued = false;
-  /** How long an endpoint may leave bytes unacknowledged; 0: without limit. */
-  readonly #userTimeoutMs: number;
-  #unansweredSinceMs = NEVER;
   #bulk = 0;
+  /** {@link pending} bytes are in here, or in `rest` from `restOffset` on. */
   #pipe: Pipe | undefined;
   #rest: Memory | undefined;
   #restOffset = 0;
 
-  constructor(connection: SideOwner, fd: number, role: 'client' | 'endpoint') {
+  constructor(connection: Connection, fd: number, role: 'client' | 'endpoint', kind?: SocketKind) {
+    super(connection, role);
     this.fd = fd;
-    this.#connection = connection;
     this.#worker = connection.port.worker;
-    this.#counter = COUNTER[role === 'client' ? 'receivedBytes' : 'sentBytes'];
-    this.#userTimeoutMs = role === 'client' ? 0 : this.#worker.options.tcpUserTimeoutMs;
+    this.#kind = kind;
   }
 
   note(events: number): void {
@@ -123,8 +108,8 @@ export class TcpSide implements Task {
   leave(): void {
     if (this.#pipe !== undefined) this.#worker.pipes.forget();
     this.#pipe = undefined;
+    super.release();
     this.#hold(undefined);
-    this.#deadline.cancel();
   }
 
   /** Continues a side of another process or worker. epoll reports what happened to the socket since then. */
@@ -141,7 +126,6 @@ export class TcpSide implements Task {
     this.wasSent();
   }
 
-  /** What the peer gets before the first byte that is read here. It counts nowhere: the client did not send it. */
   beginWith(header: Buffer): void {
     this.#keep(header);
   }
@@ -149,34 +133,13 @@ export class TcpSide implements Task {
   run(): void {
     this.#isQueued = false;
     try {
-      this.#connection.onPortion(this);
+      this.owner.onPortion(this);
     } catch (err) {
-      this.#worker.loop.onFault(err, this.#connection);
+      this.#worker.loop.onFault(err, this.owner);
     }
   }
 
-  /** Bytes or an end were sent to this side. */
-  wasSent(): void {
-    if (this.#userTimeoutMs === 0 || this.#deadline.isWaiting) return;
-    this.#unansweredSinceMs = NEVER;
-    this.#lookLater();
-  }
-
-  onDue(): void {
-    if (unacknowledgedBytes(this.fd) <= 0) return;
-    const state = peerState(this.fd);
-    if (state === undefined) return;
-    const { nowMs } = this.#worker.loop;
-    this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
-    if (isDead(state, nowMs - this.#unansweredSinceMs, this.#userTimeoutMs)) this.#connection.onDead(this);
-    else this.#lookLater();
-  }
-
-  /**
-   * Moves bytes from here to the peer. Returns the side that broke: this one if reading failed, the peer if writing
-   * did.
-   */
-  pump(): TcpSide | undefined {
+  pump(): this | undefined {
     const peer = this.peer;
     // It has spent its portion and waits for the others.
     if (peer === undefined || this.#isQueued) return undefined;
@@ -200,32 +163,48 @@ export class TcpSide implements Task {
     }
   }
 
-  /** Unsent bytes are lost. */
-  release(): void {
-    const { pipes } = this.#worker;
-    if (this.#pipe !== undefined) pipes.discard(this.#pipe);
+  end(): void {
+    shutdownWrite(this.fd);
+  }
+
+  close(): void {
+    this.#worker.loop.close(this.fd);
+  }
+
+  reset(): void {
+    this.#worker.loop.reset(this.fd);
+  }
+
+  override retire(): void {
+    this.#worker.endpointSockets.parkTcp(this.fd, this.#kind, this.isShut);
+  }
+
+  override release(): void {
+    super.release();
+    if (this.#pipe !== undefined) this.#worker.pipes.discard(this.#pipe);
     this.#pipe = undefined;
     this.#hold(undefined);
-    this.pending = 0;
-    this.#deadline.cancel();
   }
 
-  #lookLater(): void {
-    const { loop } = this.#worker;
-    loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this.#deadline, loop.nowMs);
+  get unacknowledgedBytes(): number {
+    return unacknowledgedBytes(this.fd);
   }
 
-  #take(peer: TcpSide, atMost: number): number {
+  protected get peerState(): PeerState | undefined {
+    return peerState(this.fd);
+  }
+
+  #take(peer: this, atMost: number): number {
     return this.#bulk > 0 ? this.#spliceIn(peer, atMost) : this.#copy(peer);
   }
 
   /** One read and, at best, one write. Bytes moved, or one of the two failures. */
-  #copy(peer: TcpSide): number {
+  #copy(peer: this): number {
     const { scratch } = this.#worker;
     const length = this.#mostToHold;
     const received = recv(this.fd, scratch, 0, length);
     if (received <= 0) return this.#nothingRead(received);
-    this.#counted(received);
+    this.counted(received);
     if (received === length) {
       if (length === SCRATCH_BYTES && this.#bulk !== NEVER_BULK) this.#bulk = BULK_PATIENCE;
     } else if (this.endIsNear && this.#bulk !== NEVER_BULK) {
@@ -245,7 +224,7 @@ export class TcpSide implements Task {
     return received;
   }
 
-  #spliceIn(peer: TcpSide, atMost: number): number {
+  #spliceIn(peer: this, atMost: number): number {
     const { pipes } = this.#worker;
     this.#pipe ??= pipes.take();
     if (this.#pipe === undefined) {
@@ -255,7 +234,7 @@ export class TcpSide implements Task {
     const length = pipes.areScarce ? SCRATCH_BYTES : Math.min(Math.max(atMost, SCRATCH_BYTES), this.#pipe.capacity);
     const moved = splice(this.fd, this.#pipe.writeEnd, length);
     if (moved > 0) {
-      this.#counted(moved);
+      this.counted(moved);
       this.pending = moved;
       this.#bulk = moved < SCRATCH_BYTES ? this.#bulk - 1 : BULK_PATIENCE;
       return moved;
@@ -288,22 +267,22 @@ export class TcpSide implements Task {
   }
 
   /** False when the peer is broken. */
-  #flush(peer: TcpSide): boolean {
+  #flush(peer: this): boolean {
     return this.#rest === undefined ? this.#flushPipe(peer) : this.#flushRest(peer, this.#rest);
   }
 
-  #flushRest(peer: TcpSide, rest: Memory): boolean {
+  #flushRest(peer: this, rest: Memory): boolean {
     const sent = send(peer.fd, rest, this.#restOffset, this.pending);
     if (sent < 0) return this.#notTaken(peer, sent);
     peer.wasSent();
-    this.#connection.moved();
+    this.owner.moved();
     this.#restOffset += sent;
     this.pending -= sent;
     if (this.pending === 0) this.#hold(undefined);
     return true;
   }
 
-  #flushPipe(peer: TcpSide): boolean {
+  #flushPipe(peer: this): boolean {
     const pipe = this.#pipe as Pipe;
     const sent = splice(pipe.readEnd, peer.fd, this.pending);
     if (sent < 0) {
@@ -314,13 +293,13 @@ export class TcpSide implements Task {
       return true;
     }
     peer.wasSent();
-    this.#connection.moved();
+    this.owner.moved();
     this.pending -= sent;
     if (this.pending === 0) this.#givePipe();
     return true;
   }
 
-  #notTaken(peer: TcpSide, error: number): boolean {
+  #notTaken(peer: this, error: number): boolean {
     peer.isWritable = false;
     return error === -EAGAIN;
   }
@@ -348,28 +327,20 @@ export class TcpSide implements Task {
 
   #hold(rest: Memory | undefined): void {
     const { stalledBytes } = this.#worker.shares;
-    stalledBytes.take(stalled(rest) - stalled(this.#rest), this.#connection.port.share);
+    stalledBytes.take(stalled(rest) - stalled(this.#rest), this.owner.port.share);
     this.#rest = rest;
     this.#restOffset = 0;
   }
 
   /** All that is read may have to be kept. */
   get #mostToHold(): number {
-    const mayTake = this.#worker.shares.stalledBytes.mayTake(this.#connection.port.share);
+    const mayTake = this.#worker.shares.stalledBytes.mayTake(this.owner.port.share);
     return mayTake ? SCRATCH_BYTES : FREE_STALLED_BYTES;
   }
 
   #givePipe(): void {
     if (this.#pipe !== undefined) this.#worker.pipes.give(this.#pipe);
     this.#pipe = undefined;
-  }
-
-  #counted(bytes: number): void {
-    const { port, target } = this.#connection;
-    this.total += bytes;
-    add(port.counters, this.#counter, bytes);
-    if (target !== undefined) add(target.counters, this.#counter, bytes);
-    this.#connection.moved();
   }
 }
 

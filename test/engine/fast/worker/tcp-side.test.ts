@@ -7,7 +7,7 @@ import { COUNTER } from '../../../../src/engine/core/target.ts';
 import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
-import { type SideOwner, TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
+import { TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
 import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
 import { SCRATCH_BYTES, type WorkerContext } from '../../../../src/engine/fast/worker/worker-context.ts';
 import { COUNTERS } from '../../../../src/model/data-plane.ts';
@@ -41,8 +41,13 @@ const SHARES = createShares({ taken: shareTable(1), row: 0, descriptorLimit: 1 <
 /** The two sides of a connection, and the far ends of both: what is sent into `sender` comes out at `reader`. */
 function joined(t: TestContext, worker: Partial<WorkerContext>, table = shareTable(1)) {
   const counters = new Float64Array(COUNTERS.length);
-  const port = { worker, counters, share: new Share(table, 0) };
-  const connection = { port, target: undefined, moved: () => {}, onPortion: () => {} } as unknown as SideOwner;
+  const port = { worker, thread: worker, counters, share: new Share(table, 0) };
+  const connection = {
+    port,
+    target: undefined,
+    moved: () => {},
+    onPortion: () => {},
+  } as unknown as ConstructorParameters<typeof TcpSide>[0];
   const fds = new Int32Array(4);
   must('socketpair', socketpair(SOCK_STREAM, fds.subarray(0, 2)));
   must('socketpair', socketpair(SOCK_STREAM, fds.subarray(2)));

@@ -3,7 +3,7 @@ import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import type { Answer, Command, Questions, Report } from '../../../../src/engine/fast/worker/protocol.ts';
-import { Session } from '../../../../src/engine/fast/worker/session.ts';
+import { isSession } from '../../../../src/engine/fast/worker/session.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { waitFor } from '../../../netns/wait.ts';
@@ -130,7 +130,7 @@ test('an exception ends its connection alone; more than a few in a second end th
     });
   for (const client of clients) client.send('a');
   await echoed('a', clients);
-  const sessions = new Set(engine.loop.handlers.filter((handler) => handler instanceof Session));
+  const sessions = new Set(engine.loop.handlers.filter(isSession));
   assert.equal(sessions.size, 6);
   const [last, ...others] = clients as [TcpPeer, ...TcpPeer[]];
   for (const session of sessions) {

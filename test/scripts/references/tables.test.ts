@@ -25,7 +25,10 @@ describe('the references', () => {
 
   test('have a row for each flag, and for fields that have none', () => {
     const { flags, 'accepted-flags': accepted } = flagTables();
-    assert.match(line(flags, '| `-v`') ?? '', /^\| `-v` \| `0` \| `logging\.verbosity` \(the flag wins\) \| how much/);
+    assert.match(
+      line(flags, '| `-v`') ?? '',
+      /^\| `-v` \| `0` \| `logging\.verbosity` \(the flag wins\) \| log verbosity/,
+    );
     assert.match(line(flags, '| `--config`') ?? '', /^\| `--config` \| none \| {2}\| KubeProxyConfiguration/);
     assert.equal(line(accepted, '| `--ipvs-sync'), '| `--ipvs-sync-period` | `30s` | `ipvs.syncPeriod` | ipvs mode |');
     assert.equal(line(accepted, '|  | `1s`'), '|  | `1s` | `nftables.minSyncPeriod` | nftables mode |');
@@ -50,7 +53,7 @@ describe('the references', () => {
     const tables = metricTables();
     const starts = Object.entries(tables).map(([section, text]) => [section, text.split('\n')[2]?.split('`')[1]]);
     assert.deepEqual(starts, [
-      ['kube-proxy', 'kubeproxy_sync_proxy_rules_duration_seconds'],
+      ['kube-proxy', 'rest_client_requests_total'],
       ['service-ports', 'userspace_proxy_connections_total'],
       ['endpoints', 'userspace_proxy_endpoint_connections_total'],
       ['process', 'userspace_proxy_rules_left_out'],

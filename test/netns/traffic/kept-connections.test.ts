@@ -228,18 +228,18 @@ describe(`connections whose endpoints see the client, on iptables-${FLAVOUR}`, {
       const args = ['check', '--manifests', environment.manifests.directory, '--iptables-mode', FLAVOUR];
       const program = new ProxyProcess(environment.topology.node, args);
       await program.exited();
-      return program.log.map(({ msg }) => msg).find((line) => line.includes('client addresses'));
+      return program.log.map(({ msg }) => msg).find((line) => /^\S+ +clients /.test(line));
     }
 
     test('makes endpoints see the node, until it is seen, with one warning', async () => {
       await environment.startProxy();
       const peers = await serve('peers');
       assert.deepEqual(await ask(peers), [NODE]);
-      assert.match((await check()) ?? '', /^warn {2}client addresses +endpoints see this node's .*-iptables=1 → /);
+      assert.match((await check()) ?? '', /^warn {2}clients +endpoints see this node's .*-iptables=1 → /);
       assert.deepEqual(warnings(), [obstacle('bridge cbr0')]);
       await seeAll(1);
       await environment.until(environment.client, peers.host, peers.port, [CLIENT]);
-      assert.match((await check()) ?? '', /^ok {4}client addresses +endpoints can see the addresses of clients/);
+      assert.match((await check()) ?? '', /^ok {4}clients +endpoints can see the addresses of clients/);
       assert.deepEqual([warnings().length, over()], [1, 1]);
     });
 

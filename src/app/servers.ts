@@ -27,7 +27,10 @@ export interface Answering extends HealthzSources {
   readonly configuration: Context['configuration'];
 }
 
-/** Connections to the control socket at a time, and answers under way. */
+/**
+ * Answers under way at the control socket. Of connections there may be more, so that whoever comes beyond it reads that
+ * others are being answered.
+ */
 export const MAX_OPERATORS = 16;
 /** Answers of /v1 under way at the address of the metrics. */
 const MAX_ANSWERS = 4;
@@ -80,7 +83,6 @@ export function controlServer({ path, routes, clock, ...api }: ControlOptions): 
     place: { path },
     hint: 'subcommands do not reach this process; see --control-socket',
     audience: 'operators',
-    maxConnections: MAX_OPERATORS,
     routes: new Map([...routes, ...apiRoutes('GET', options)]),
     posts: new Map(apiRoutes('POST', options)),
     answerToJson: `${JSON.stringify({ error: OTHER_RELEASE })}\n`,

@@ -112,7 +112,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 10_000;
  * Kubelets, load balancers and Prometheus ask from a few places, each with a connection or two. Beyond it, a new
  * connection replaces the one that has been idle for the longest.
  */
-const MAX_CONNECTIONS = 64;
+export const MAX_CONNECTIONS = 64;
 
 /** Of one connection: Node would start to answer every request that a client writes ahead. */
 const MAX_PIPELINED = 4;

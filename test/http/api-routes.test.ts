@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { MAX_OPERATORS } from '../../src/app/servers.ts';
 import { apiRoutes } from '../../src/http/api-routes.ts';
+import { MAX_CONNECTIONS } from '../../src/http/http-server.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { servicePortName } from '../../src/model/service.ts';
 import type { ConnectionView, Explanation, Question, ServiceFilter, ServiceView } from '../../src/model/view.ts';
@@ -352,8 +353,28 @@ describe('a client that', () => {
 test('of a hundred idle clients a few stay connected, and keep nobody from an answer', async (t) => {
   const { path, control } = await served(t);
   const clients = Array.from({ length: 100 }, () => new RawClient(t, path));
-  await until('the others are gone', () => clients.filter(({ closed }) => !closed).length === MAX_OPERATORS);
+  await until('the others are gone', () => clients.filter(({ closed }) => !closed).length === MAX_CONNECTIONS);
   assert.equal((await all(control.ask('node', {}))).length, 1);
+});
+
+test('of clients that ask at once, those beyond the limit read that others are being answered', async (t) => {
+  const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
+  class Slow extends FakeView {
+    override async explain(question: Question): Promise<Explanation> {
+      await mayAnswer;
+      return await super.explain(question);
+    }
+  }
+  const { path } = await served(t, new Slow());
+  const question = httpRequest('/v1/explain?address=10.244.0.1&port=8080&protocol=TCP');
+  const clients = Array.from({ length: MAX_OPERATORS + 4 }, () => new RawClient(t, path, question));
+  await until('four are told', () => clients.filter(({ closed }) => closed).length === 4);
+  answerNow();
+  const statuses = await Promise.all(clients.map(async (client) => (await client.end()).split(' ')[1]));
+  assert.deepEqual(
+    [statuses.filter((status) => status === '200').length, statuses.filter((status) => status === '503').length],
+    [MAX_OPERATORS, 4],
+  );
 });
 
 test('clients that ask and leave do not pile up work: the number of answers under way is limited', async (t) => {
@@ -374,7 +395,6 @@ test('clients that ask and leave do not pile up work: the number of answers unde
     client.socket.destroy();
   }
   const ask = () => all(control.ask('explain', { ...POD, protocol: 'TCP' }));
-  // Until the server has noticed that they have left, it has no connection for another one.
   for (let text = ''; !text.includes('16 others are being answered; try again'); ) {
     text = await ask().then(String, String);
     await settle(1);

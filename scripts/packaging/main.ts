@@ -154,7 +154,7 @@ function installed({ executable, addon }: Build, epoch: number): StagedFile[] {
 
 /** The script that the program prints for a shell, whatever machine the program is for. */
 function completion(shell: string): Buffer {
-  return execFileSync(join(ROOT, 'dist', name), ['completion'], { env: { SHELL: shell } });
+  return execFileSync(join(ROOT, 'dist', name), ['completion', shell]);
 }
 
 function defaults(): string {

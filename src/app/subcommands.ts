@@ -1,6 +1,7 @@
 import { writeSync } from 'node:fs';
 import { connectControl } from '../cli/client.ts';
 import { type Command, command, type Terminal, type Tools } from '../cli/command.ts';
+import { COMPLETION } from '../cli/completion.ts';
 import { DRAIN, UNDRAIN } from '../cli/drain.ts';
 import { EXPLAIN } from '../cli/explain.ts';
 import { LIST } from '../cli/list/list.ts';
@@ -41,6 +42,7 @@ export const COMMANDS: readonly Command[] = [
   LOG_LEVEL,
   SUPPORT_DUMP,
   SHOW_VERSION,
+  COMPLETION,
 ];
 
 const STDERR = 2;

@@ -45,7 +45,7 @@ export const DRAIN = command({
   run: async ({ argument, timeout, force, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
     const timeoutMs = timeout === undefined ? undefined : typed(timeout, duration, '--timeout ');
     const control = connect(socket);
-    const endpoints = await endpointsOf(argument, control);
+    const endpoints = await endpointsOf(argument, control, force);
     const interrupted = new AbortController();
     const { signal } = interrupted;
     let restore = () => {};

@@ -70,7 +70,7 @@ function serviceIn(key: string): string {
  * The endpoints that are meant by `IP:PORT`, by an address alone, or by `NAMESPACE/SERVICE[:PORT]`. Rejects with a
  * sentence when there are none.
  */
-export async function endpointsOf(text: string, control: Control): Promise<readonly Endpoint[]> {
+export async function endpointsOf(text: string, control: Control, forced = false): Promise<readonly Endpoint[]> {
   if (text.includes('/')) {
     const selection = selectionOf({ argument: text });
     const found = await endpointsWhere(control, selection.filter, (service) => isSelected(selection, service));
@@ -83,7 +83,10 @@ export async function endpointsOf(text: string, control: Control): Promise<reado
   const found = (await endpointsWhere(control, {}))?.filter((each) => each.address === address) ?? [];
   const drained = await drainedAt(address, control);
   const all = new Map([...found, ...drained].map((each) => [endpointName(each), each]));
-  if (all.size === 0) throw new UsageError(`no Service has an endpoint at ${address}`);
+  if (all.size === 0) {
+    const advice = forced ? `; --force needs a port: ${endpointName({ address, port: 8080 })}, for example` : '';
+    throw new UsageError(`no Service has an endpoint at ${address}${advice}`);
+  }
   return [...all.values()];
 }
 
@@ -114,14 +117,21 @@ async function drainedAt(address: Address, control: Control): Promise<readonly E
 /** What the argument of a command names. */
 export type Completed = 'namespaces' | 'services' | 'endpoints';
 
-/** What a shell offers. */
-export async function completions(kinds: readonly Completed[], control: Control): Promise<readonly string[]> {
+/** What a shell offers for what is `typed`: the ports of a Service only behind its colon. */
+export async function completions(
+  kinds: readonly Completed[],
+  typed: string,
+  control: Control,
+): Promise<readonly string[]> {
   const offered = new Set<string>();
-  for await (const { name, namespace, listeners } of servicesOf(control, { summary: !kinds.includes('endpoints') })) {
+  const withPorts = /\/.*:/.test(typed);
+  for await (const service of servicesOf(control, { summary: !kinds.includes('endpoints') })) {
+    const { name, namespace, port, listeners } = service;
+    const [key = '', portName = port] = name.split(':', 2);
     if (kinds.includes('namespaces')) offered.add(namespace);
-    if (kinds.includes('services')) offered.add(name.split(':', 1)[0] as string);
+    if (kinds.includes('services')) offered.add(withPorts ? `${key}:${portName}` : key);
     if (!kinds.includes('endpoints')) continue;
     for (const { endpoint } of listeners.flatMap(({ endpoints }) => endpoints)) offered.add(endpointName(endpoint));
   }
-  return [...offered].sort();
+  return [...offered].filter((each) => each.startsWith(typed)).sort();
 }

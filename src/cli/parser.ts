@@ -4,14 +4,12 @@ import type { FlagTexts } from '../config/configure.ts';
 import { FLAGS } from '../config/flags.ts';
 import type { AcceptedSetting, Flag } from '../config/setting.ts';
 import { UsageError } from '../config/usage-error.ts';
-import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
 import { PROGRAM, VERSION } from '../config/version.ts';
 import { suggest } from '../util/suggest.ts';
 import { messageOf, printable } from '../util/text.ts';
-import { withDeadline } from '../util/wait.ts';
 import type { Command, Given, OptionTable, Terminal, Tools } from './command.ts';
+import { COMPLETIONS, completed } from './completion.ts';
 import { capitalized } from './format.ts';
-import { completions } from './near.ts';
 
 const WIDTH = 100;
 const ACCEPTED = Object.keys(ACCEPTED_FLAGS);
@@ -69,39 +67,6 @@ export async function runProgram(argv: readonly string[], program: Program): Pro
   }
 }
 
-const COMPLETIONS = '--get-yargs-completions';
-/** A shell does not wait longer for names. */
-const COMPLETION_MS = 1_000;
-
-/** What yargs offers, and names that the proxy knows. `argv`: the option, the program, and what was typed. */
-async function completed(
-  output: string,
-  argv: readonly string[],
-  commands: readonly Command[],
-  { connect, clock }: Pick<Tools, 'connect' | 'clock'>,
-): Promise<string> {
-  // yargs writes a short option with two dashes.
-  const offered = output.split('\n').filter((line) => !/^--\w(?::|$)/.test(line));
-  const [, , name, ...words] = argv;
-  const { completes = [] } = commands.find((each) => each.name === name) ?? {};
-  const [typed = '', before = ''] = [words.at(-1), words.at(-2)];
-  if (completes.length === 0 || typed.startsWith('-') || /^-[^=]*$/.test(before)) return offered.join('\n');
-  const socket = words.find((word) => word.startsWith('--control-socket='))?.split('=')[1] ?? DEFAULT_CONTROL_SOCKET;
-  try {
-    const names = await withDeadline(completions(completes, connect(socket)), {
-      clock,
-      ms: COMPLETION_MS,
-      late: 'busy',
-    });
-    // zsh takes what follows a colon for a description.
-    const isZsh = /zsh/.test(process.env['ZSH_NAME'] ?? process.env['SHELL'] ?? '');
-    const shown = names.map((each) => printable(isZsh ? each.replaceAll(':', '\\:') : each));
-    return [...shown.filter((each) => each.startsWith(typed)), ...offered].filter(Boolean).join('\n');
-  } catch {
-    return offered.join('\n');
-  }
-}
-
 type Parsed = Readonly<Record<string, unknown>> & { readonly _: readonly (string | number)[] };
 
 /**
@@ -131,7 +96,6 @@ export function parse(
       },
     );
   }
-  parser.completion('completion', 'print a completion script for the shell in $SHELL: bash, zsh or fish');
   let output = '';
   const parsed: Parsed = parser.parseSync(argv, {}, (_error, _argv, text) => {
     output = text;
@@ -248,7 +212,11 @@ function oneArgument(
   const expected = command?.argument?.split(' ') ?? [];
   const own = words.slice(command ? 1 : 0);
   const [given, surplus] = [own.slice(0, expected.length), own[expected.length]];
-  if (surplus !== undefined) throw command ? unexpected(surplus) : unknownCommand(surplus, argv, commands);
+  if (surplus !== undefined) {
+    throw command ? unexpected(surplus, command) : unknownCommand(surplus, argv, commands);
+  }
+  const empty = expected[given.indexOf('')];
+  if (empty !== undefined) throw new UsageError(`${empty} is empty; see --help`);
   for (const [name, { type }] of Object.entries(options)) {
     const wrong = argv.find((word) => type === 'boolean' && word.startsWith(`--${name}=`));
     // yargs takes any text but "true" for false.
@@ -273,8 +241,12 @@ function unknownCommand(given: string, [first]: readonly string[], commands: rea
   return new UsageError(`unknown subcommand ${JSON.stringify(given)}: ${advice}`);
 }
 
-function unexpected(given: string): UsageError {
-  return new UsageError(
-    `unexpected argument ${JSON.stringify(given)}: every value follows a flag; several paths are separated by commas`,
-  );
+function unexpected(given: string, command?: Command): UsageError {
+  const advice =
+    command === undefined || command.takesFlags
+      ? 'every value follows a flag; several paths are separated by commas'
+      : command.argument === undefined
+        ? `${command.name} takes options only`
+        : `${command.name} takes only ${command.argument}`;
+  return new UsageError(`unexpected argument ${JSON.stringify(given)}: ${advice}`);
 }

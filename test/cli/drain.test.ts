@@ -288,7 +288,7 @@ describe('by what else an endpoint is named', () => {
       })();
     };
     const tools = { clock: new ManualClock(), connect: () => ({ ask }), onInterrupt: () => () => {} };
-    await runCommand(command as Command, [argument], new RecordingTerminal(), tools);
+    await runCommand(command as Command, argument.split(' '), new RecordingTerminal(), tools);
     return done;
   }
   const WEB = ['10.244.0.1:8080', '10.244.0.2:8080', '10.244.0.3:8080'];
@@ -310,7 +310,12 @@ describe('by what else an endpoint is named', () => {
   test('a name that nothing has is an error that says what is there', async () => {
     await assert.rejects(named(DRAIN, 'default/wbe'), /^.*no Service "default\/wbe"; did you mean default\/web\?$/);
     await assert.rejects(named(DRAIN, 'shop/empty'), /"shop\/empty" has no endpoints/);
-    await assert.rejects(named(DRAIN, '10.244.9.9'), /no Service has an endpoint at 10\.244\.9\.9/);
+    await assert.rejects(named(DRAIN, '10.244.9.9'), /no Service has an endpoint at 10\.244\.9\.9$/);
+    const forced = named(DRAIN, '10.244.9.9 --force');
+    await assert.rejects(
+      forced,
+      /no Service has an endpoint at 10\.244\.9\.9; --force needs a port: 10\.244\.9\.9:8080/,
+    );
     await assert.rejects(named(DRAIN, 'web'), /not an address with a port/);
   });
 });

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
 import packageJson from '../../package.json' with { type: 'json' };
 import { COMMANDS } from '../../src/app/subcommands.ts';
@@ -96,7 +95,7 @@ describe('unknown words are refused in one sentence', () => {
   }
 });
 
-describe('help, version and completions', () => {
+describe('help, version and unexpected words', () => {
   const output = (...argv: string[]) => parse(argv, COMMANDS).output ?? '';
 
   test('of a command', () => {
@@ -130,61 +129,20 @@ describe('help, version and completions', () => {
     assert.equal(output('--version'), `kube-userspace-proxy v${packageJson.version}`);
   });
 
-  /** What bash offers behind these words, of which the last may be half of one. */
-  function complete(...words: readonly string[]): string[] {
-    const name = 'kube-userspace-proxy';
-    const script = `
-      ${name}() { printf '%s' "$OFFERED"; }
-      compopt() { :; }
-      ${output('completion')}
-      COMP_WORDS=(${name} "$@") COMP_CWORD=$#
-      _${name}_yargs_completions
-      printf '%s\\n' "\${COMPREPLY[@]}"`;
-    const env = { ...process.env, OFFERED: output('--get-yargs-completions', name, ...words) };
-    return execFileSync('bash', ['-c', script, 'bash', ...words], { encoding: 'utf8', env })
-      .split('\n')
-      .filter(Boolean);
-  }
-
-  test('bash completes commands, flags, and the values of a flag', {
-    skip: process.env['SHELL']?.includes('zsh'),
-  }, () => {
-    assert.deepEqual(complete('li'), ['list']);
-    assert.deepEqual(complete('drain', 'x'), []);
-    assert.deepEqual(complete('--iptables-m'), ['--iptables-mode', '--iptables-min-sync-period']);
-    assert.deepEqual(complete('--dataplane', ''), ['auto', 'fast', 'node']);
-    assert.deepEqual(complete('list', '-o', ''), ['table', 'wide', 'json']);
-    assert.deepEqual(complete('list', '--ou'), ['--output']);
-    assert.ok(complete('check', '--').includes('--dataplane'));
-    assert.ok(!complete('list', '--').includes('--dataplane'));
+  test('a word that a command does not take is refused with what it takes', () => {
+    const cases: readonly (readonly [argv: string[], complaint: RegExp])[] = [
+      [['status', 'extra'], /^unexpected argument "extra": status takes options only$/],
+      [['drain', 'a', 'b'], /^unexpected argument "b": drain takes only IP\[:PORT\]\|NAMESPACE\/SERVICE\[:PORT\]$/],
+      [['list', ''], /^\[NAMESPACE\[\/SERVICE\[:PORT\]\]\] is empty; see --help$/],
+    ];
+    for (const [argv, complaint] of cases) {
+      assert.throws(
+        () => output(...argv),
+        (error) => error instanceof UsageError && complaint.test(error.message),
+        argv.join(' '),
+      );
+    }
   });
-});
-
-test('names of what is served are offered, those of the kinds that the command takes', async () => {
-  const offered = async (...words: readonly string[]) => {
-    const terminal = new RecordingTerminal();
-    const tools = { clock: new ManualClock(), connect: () => controlOf(new FakeView()), onInterrupt: () => () => {} };
-    const argv = ['--get-yargs-completions', 'kube-userspace-proxy', ...words];
-    await runProgram(argv, { commands: COMMANDS, run: async () => 1, terminal, tools });
-    return terminal.printed.split('\n').filter((line) => line !== '' && !line.startsWith('-'));
-  };
-  assert.deepEqual(await offered('explain', ''), ['default/web', 'kube-system/dns', 'shop/empty']);
-  assert.deepEqual(await offered('list', 'def'), ['default', 'default/web']);
-  assert.deepEqual((await offered('drain', '10.244.0.')).length, 3);
-  assert.deepEqual(await offered('weight', 'default'), []);
-  assert.deepEqual(await offered('log-level', ''), []);
-  assert.deepEqual(await offered('explain', '--from', ''), []);
-});
-
-test('a short option is not offered as a long one', async () => {
-  const { output = '' } = parse(['--get-yargs-completions', 'kube-userspace-proxy', 'list', '--'], COMMANDS);
-  assert.match(output, /^--w$/m, 'yargs does that');
-  const terminal = new RecordingTerminal();
-  const tools = { clock: new ManualClock(), connect: () => controlOf(new FakeView()), onInterrupt: () => () => {} };
-  const argv = ['--get-yargs-completions', 'kube-userspace-proxy', 'list', '--'];
-  await runProgram(argv, { commands: COMMANDS, run: async () => 1, terminal, tools });
-  assert.match(terminal.printed, /^--watch$/m);
-  assert.doesNotMatch(terminal.printed, /^--\w$/m);
 });
 
 describe('the program', () => {

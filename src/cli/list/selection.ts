@@ -22,6 +22,9 @@ export function selectionOf({
   readonly service?: string | undefined;
 }): Selection {
   const options = { ...(namespace !== undefined && { namespace }), ...(service !== undefined && { service }) };
+  for (const [name, value] of Object.entries(options)) {
+    if (value === '') throw new UsageError(`--${name} is empty; see --help`);
+  }
   if (argument === '') return { filter: options };
   if (namespace !== undefined || service !== undefined) {
     throw new UsageError(`${JSON.stringify(argument)} beside --namespace or --service: give one or the other`);

@@ -143,6 +143,8 @@ describe('list', () => {
     ['a/b/c', /must be NAMESPACE/],
     ['--sort name', /sort -> watch/],
     ['-o yaml', /must be one of "table", "wide", "json"/],
+    ['--service=', /^UsageError: --service is empty; see --help$/],
+    ['-N x --service=', /^UsageError: --service is empty/],
   ];
   for (const [argv, complaint] of mistakes) {
     test(`refuses ${argv}`, async () => await assert.rejects(new Run().list(argv), complaint));

@@ -1,5 +1,7 @@
 import { writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { UsageError } from '../config/usage-error.ts';
 import { PROGRAM } from '../config/version.ts';
 import type { ServiceView } from '../model/view.ts';
 import type { Control } from '../operate/control/protocol.ts';
@@ -43,26 +45,44 @@ export const SUPPORT_DUMP = command({
     const now = clock.wallNow();
     const run = (request: ProgramRequest) =>
       runProgram(request, { clock, timeoutMs: PROGRAM_MS, maxOutputBytes: MAX_OUTPUT_BYTES });
-    const files = await collect(connect(socket), run, now);
+    const files = await collect(connect(socket), run, now, (why) =>
+      terminal.err(`Warning: the dump has only what this node shows, and nothing from the proxy: ${why}.\n`),
+    );
     const path = output ?? `${PROGRAM}-${rfc3339(now).replaceAll(/[-:]|\.\d+/g, '')}.tar.gz`;
     // No file is replaced, and only its owner may read it.
-    await writeFile(path, gzipSync(tarOf(files, now)), { mode: 0o600, flag: 'wx' });
+    await writeFile(path, gzipSync(tarOf(files, now)), { mode: 0o600, flag: 'wx' }).catch((error) => {
+      throw unwritable(error, path);
+    });
     terminal.out(`${path} has ${files.map(({ name }) => name).join(', ')}.\n`);
     return 0;
   },
 });
 
-/** Never rejects: what cannot be had says why. */
+function unwritable(error: NodeJS.ErrnoException, path: string): Error {
+  if (error.code === 'EEXIST') return new UsageError(`${path} exists, and no file is replaced; give another --output`);
+  if (error.code === 'ENOENT')
+    return new UsageError(`there is no folder ${dirname(path)}; make it, or give another --output`);
+  return new Error(`cannot write ${path}: ${messageOf(error)}`);
+}
+
+/** Never rejects: what cannot be had says why. `onSilent`: the proxy did not say what it is. */
 export async function collect(
   control: Control,
   run: (request: ProgramRequest) => Promise<ProgramResult>,
   now: number,
+  onSilent: (why: string) => void,
 ): Promise<readonly TarFile[]> {
   const files: TarFile[] = [];
   const add = async (name: string, text: () => Promise<string>) =>
     files.push({ name, text: withoutSecrets(await text().catch((error) => `${messageOf(error)}\n`)) });
   await add('about.txt', async () => `${PROGRAM}, ${rfc3339(now)}\n`);
-  await add('node.json', async () => JSON.stringify(await askOne(control, 'node', {}), withoutSecret, 1));
+  await add('node.json', async () => {
+    const node = await askOne(control, 'node', {}).catch((error) => {
+      onSilent(messageOf(error));
+      throw error;
+    });
+    return JSON.stringify(node, withoutSecret, 1);
+  });
   await add('services.json', async () => {
     const services: ServiceView[] = [];
     for await (const service of servicesOf(control, {})) services.push(service);

@@ -33,6 +33,13 @@ const SECRETS = [
   PEM,
   `certificate-authority-data: ${CORE}`,
   `passwd='${CORE}'`,
+  `-m comment --comment "api_key=${CORE}" -j ACCEPT`,
+  `access_key=${CORE}`,
+  `aws_access_key_id=AKIA${CORE}`,
+  `pwd=${CORE}`,
+  `DB_PASS=${CORE}`,
+  `key: ${CORE}`,
+  `a bare ghp_${CORE}, and AKIA${CORE}`,
   `unnamed ${CORE}${'QUJD'.repeat(20)}==`,
 ];
 
@@ -45,7 +52,7 @@ test('no secret gets into the archive, wherever it stands, and the rest stays', 
   view.nodeChanges = { iptables: SECRETS.join('\n'), configNotInForce: SECRETS.join(' ') };
   const run = async ({ program }: ProgramRequest) =>
     ({ outcome: 'exited', code: 0, stdout: `${program} before\n${SECRETS.join('\n')}\nafter`, stderr: PEM }) as const;
-  const files = await collect(controlOf(view), run, FAKE_NOW);
+  const files = await collect(controlOf(view), run, FAKE_NOW, assert.fail);
   const all = files.map(({ text }) => text).join('\n');
   assert.ok(!all.includes(CORE), all.slice(Math.max(0, all.indexOf(CORE) - 200), all.indexOf(CORE) + 50));
   assert.ok(files.length > 10);
@@ -64,7 +71,14 @@ test('what has no secret is as it was', () => {
 
 test('what cannot be had says why, and the rest is there', async () => {
   const control = { ask: () => controlOf(new FakeView()).ask('drain', {} as never) } as never;
-  const files = await collect(control, async () => ({ outcome: 'missing' }), FAKE_NOW);
+  const said: string[] = [];
+  const files = await collect(
+    control,
+    async () => ({ outcome: 'missing' }),
+    FAKE_NOW,
+    (why) => said.push(why),
+  );
+  assert.deepEqual(said, ['drain is not answered here']);
   const textOf = (name: string) => files.find((each) => each.name === name)?.text ?? '';
   assert.match(textOf('node.json'), /is not answered here/);
   assert.equal(textOf('iptables-save.txt'), '$ iptables-save\nmissing\n');
@@ -102,5 +116,27 @@ test('the command writes one file, which is private, and replaces none', async (
   assert.equal(statSync(path).mode & 0o777, 0o600);
   const listed = execFileSync('tar', ['-tzf', path], { encoding: 'utf8' });
   assert.match(listed, /^about\.txt\nnode\.json\nservices\.json\nuname\.txt\n/);
-  await assert.rejects(runCommand(SUPPORT_DUMP, ['-o', path], terminal, tools), /EEXIST/);
+  assert.equal(terminal.complained, '');
+  const into = (file: string) => runCommand(SUPPORT_DUMP, ['-o', file], terminal, tools);
+  await assert.rejects(
+    into(path),
+    /^UsageError: \S+\/dump\.tar\.gz exists, and no file is replaced; give another --output$/,
+  );
+  await assert.rejects(
+    into(join(directory, 'none/x')),
+    /^UsageError: there is no folder \S+\/none; make it, or give another/,
+  );
+});
+
+test('without a running proxy the command says what the dump lacks, and writes the rest', async () => {
+  const path = join(directory, 'silent.tar.gz');
+  const control = { ask: () => controlOf(new FakeView()).ask('drain', {} as never) } as never;
+  const tools = { clock: new ManualClock(), connect: () => control, onInterrupt: () => () => {} };
+  const terminal = new RecordingTerminal();
+  assert.equal(await runCommand(SUPPORT_DUMP, ['-o', path], terminal, tools), 0);
+  assert.equal(
+    terminal.complained,
+    'Warning: the dump has only what this node shows, and nothing from the proxy: drain is not answered here.\n',
+  );
+  assert.equal(statSync(path).mode & 0o777, 0o600);
 });

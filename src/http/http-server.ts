@@ -47,6 +47,12 @@ export function textResponse(status: number, body: string): HttpResponse {
   return { status, contentType: TEXT, body };
 }
 
+/** A sentence, below /v1 as JSON: docs/api.md promises that of every error. */
+function problem(path: string, status: number, sentence: string): HttpResponse {
+  if (!path.startsWith('/v1/')) return textResponse(status, `${sentence}\n`);
+  return { status, contentType: JSON_TYPE, body: `${JSON.stringify({ error: sentence })}\n` };
+}
+
 /**
  * Answers `busy` while `max` requests to the handlers together are under way, each until its client has the answer or
  * has left, and the handler is done.
@@ -298,17 +304,15 @@ export class HttpServer {
     const { name, audience, routes, posts, log } = this.#options;
     const { headers, method, socket, url = '' } = request;
     const refusal = audience === 'operators' ? refusalOf(headers, socket.localAddress) : undefined;
-    if (refusal !== undefined) return textResponse(403, `${refusal}\n`);
     const path = pathOf(request);
+    if (refusal !== undefined) return problem(path, 403, refusal);
     const [toRead, toChange] = [routes.get(path), posts?.get(path)];
     const handler = method === 'POST' ? toChange : method === 'GET' || method === 'HEAD' ? toRead : undefined;
     if (handler === undefined) {
-      if (toRead === undefined && toChange === undefined) return textResponse(404, '404 page not found\n');
+      if (toRead === undefined && toChange === undefined) return problem(path, 404, '404 page not found');
       const allowed = toRead === undefined ? 'POST' : 'GET, HEAD';
-      const answer = textResponse(
-        405,
-        `Only ${allowed.replace(', ', ' and ')} ${toRead ? 'are' : 'is'} served here.\n`,
-      );
+      const text = `Only ${allowed.replace(', ', ' and ')} ${toRead ? 'are' : 'is'} served here.`;
+      const answer = problem(path, 405, text);
       return { ...answer, headers: { Allow: allowed, Connection: 'close' } };
     }
     try {
@@ -316,7 +320,7 @@ export class HttpServer {
       return await handler({ query: new URLSearchParams(url.slice(path.length)), signal, isLocal });
     } catch (error) {
       log.error('Cannot answer an HTTP request', { server: name, path, err: String(error) });
-      return textResponse(500, 'This could not be answered; the log of the proxy says why.\n');
+      return problem(path, 500, 'This could not be answered; the log of the proxy says why.');
     }
   }
 }

@@ -88,7 +88,7 @@ describe('an operator', () => {
     const lines = log.lines.length;
     await assert.rejects(
       all(control.ask('drain', { endpoint })),
-      /no Service that this node serves has the endpoint 10\.244\.0\.1:1, so nothing is drained; .* --force/,
+      /no Service that this node serves has the endpoint 10\.244\.0\.1:1, so nothing is drained; .* forced=true \(drain --force\)/,
     );
     assert.equal(operations.weights.size, 0);
     assert.equal(log.lines.length, lines);
@@ -332,7 +332,10 @@ describe('a client that', () => {
   test('changes something by GET, or reads by POST, gets 405', async (t) => {
     const { path, operations } = await served(t);
     const drain = new RawClient(t, path, httpRequest('/v1/drain?endpoint=10.244.0.1:8080'));
-    assert.match(await drain.end(), /^HTTP\/1\.1 405 .*\r\nAllow: POST\r\n.*Only POST is served here\.\n$/s);
+    assert.match(
+      await drain.end(),
+      /^HTTP\/1\.1 405 .*\r\nAllow: POST\r\n.*\r\n\{"error":"Only POST is served here\."\}\n$/s,
+    );
     assert.equal(operations.weights.size, 0);
     const read = new RawClient(t, path, httpRequest('/v1/services', 'POST'));
     assert.match(await read.end(), /^HTTP\/1\.1 405 .*\r\nAllow: GET, HEAD\r\n/s);
@@ -342,7 +345,8 @@ describe('a client that', () => {
     const { path } = await served(t);
     const mixed = '/v1/explain?address=10.96.0.1&port=80&protocol=TCP&client=fd00::1';
     const answers = { '/v1/explain': 400, [mixed]: 400, '/v1/tail?service=none': 404, '/v1/node?x=1': 400 };
-    for (const [target, status] of Object.entries(answers)) {
+    const others = { '/v1/drain': 405, '/v1/nothing': 404 };
+    for (const [target, status] of Object.entries({ ...answers, ...others })) {
       const answer = await new RawClient(t, path, httpRequest(target)).end();
       assert.match(answer, new RegExp(`^HTTP/1.1 ${status} .*Content-Type: application/json\\r\\n`, 's'));
       assert.equal(typeof (linesOf(answer)[0] as { error: unknown }).error, 'string');
@@ -421,6 +425,14 @@ test('what shows clients or runs iptables is answered to clients on loopback onl
     if ((await statusOf(path, false)) === 403) refused.push(path);
   }
   assert.deepEqual(refused, ['/v1/connections', '/v1/tail', '/v1/explain', '/v1/endpoint']);
+});
+
+test('what a web site sends is refused with JSON', async (t) => {
+  const { path } = await served(t);
+  const request = 'GET /v1/node HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nConnection: close\r\n\r\n';
+  const answer = await new RawClient(t, path, request).end();
+  assert.match(answer, /^HTTP\/1\.1 403 .*Content-Type: application\/json\r\n/s);
+  assert.equal(typeof (linesOf(answer)[0] as { error: unknown }).error, 'string');
 });
 
 describe('the error of a view', () => {

@@ -94,7 +94,8 @@ export function answersOf({ view, operations, feed, log, clock }: AnswersOptions
     },
     endpoint: ({ endpoint }) => usersOf(endpoint),
     drain: async ({ endpoint, forced }) => {
-      const unknown = 'so nothing is drained; list shows the endpoints, and --force drains it before a Service gets it';
+      const unknown =
+        'so nothing is drained; list shows the endpoints, and forced=true (drain --force) drains it before a Service gets it';
       const before = await usersOf(endpoint, forced ? undefined : unknown);
       setWeight(endpoint, 0);
       log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });

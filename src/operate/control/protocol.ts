@@ -99,11 +99,10 @@ function oneOf<T extends string>(allowed: readonly T[]): Kind<T> {
   return { expected: allowed.join(' or '), read: (text) => allowed.find((each) => each === text) };
 }
 
-/** Longer than any name in Kubernetes. */
-const MAX_NAME = 253;
 const NAME: Kind<string> = {
   expected: 'a name',
-  read: (text) => (text !== '' && text.length <= MAX_NAME ? text : undefined),
+  // What any name in Kubernetes may have. A "%" is left where a client's escape sequence was wrong.
+  read: (text) => (/^[\w.-]{1,253}$/.test(text) ? text : undefined),
 };
 const FLAG: Kind<boolean> = {
   expected: 'true or false',

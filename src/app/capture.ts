@@ -4,7 +4,7 @@ import type { CaptureMethod } from '../capture/method.ts';
 import type { Config } from '../config/config.ts';
 import { machine } from '../kernel/addresses.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
-import { type Flavour, installedFlavours, type Tools } from '../kernel/iptables/flavour.ts';
+import { type Flavour, installedTools, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { type NftOptions, nftMethod, openNft } from '../kernel/nft/open-nft.ts';
 import type { IpFamily } from '../model/address.ts';
@@ -16,13 +16,21 @@ interface Means {
   readonly log: Log;
 }
 
+export interface OpenCapture extends Choice {
+  /** All others that can be removed here: a previous run may have captured by any of them. */
+  readonly others: readonly CaptureMethod[];
+}
+
 /** Chooses how this process captures. Rejects with a `CaptureError` when it cannot. */
 export async function openCapture(
   config: Pick<Config, 'capture' | 'iptablesMode' | 'dataPlane'>,
   families: readonly IpFamily[],
   means: Means,
-): Promise<Choice> {
-  return await chooseMethod(config.capture, candidates(config, means), families);
+): Promise<OpenCapture> {
+  const { method, why } = await chooseMethod(config.capture, candidates(config, means), families);
+  // The flavour that is configured now says nothing about the previous run.
+  const all = await everyMethod('auto', config.dataPlane.connectionMark, means);
+  return { method, why, others: all.filter(({ description }) => description !== method.description) };
 }
 
 /** In the order in which they are tried. */
@@ -39,12 +47,13 @@ export function candidates(
 /** All that a proxy may have used on this node over time. */
 export async function everyMethod(
   mode: Flavour | 'auto',
-  connectionMark: number,
+  connectionMark: number | undefined,
   means: Means,
 ): Promise<readonly CaptureMethod[]> {
-  const flavours = mode === 'auto' ? await installedFlavours(means.exec) : [mode];
+  const flavours = mode === 'auto' ? await installedTools(means.exec) : [mode];
   const byIptables = flavours.map((flavour) => openIptables(flavour, means));
-  return await Promise.all([...byIptables, nftMethod(nftOptions(connectionMark, means))]);
+  const all = await Promise.all([...byIptables, nftMethod(nftOptions(connectionMark, means))]);
+  return all.filter((each) => each !== undefined);
 }
 
 function nftOptions(mark: number | undefined, { exec, log }: Means): NftOptions {

@@ -1,4 +1,3 @@
-import type { Choice } from '../capture/choose.ts';
 import { FamilyCapture } from '../capture/family-capture.ts';
 import { PortBook, type PortBookOptions } from '../capture/port-book.ts';
 import type { Config } from '../config/config.ts';
@@ -18,6 +17,7 @@ import { Listeners } from '../sync/listeners.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import type { OpenCapture } from './capture.ts';
 import type { ThisNode } from './node.ts';
 import type { Source } from './source.ts';
 
@@ -39,7 +39,7 @@ export interface Surroundings {
   readonly dataPlane: DataPlane;
   /** See `CaptureFacts`. */
   readonly isMarking: boolean;
-  readonly capture: Choice;
+  readonly capture: OpenCapture;
   readonly conntrack: Conntrack;
   readonly log: Log;
 }

@@ -11,8 +11,6 @@ export interface Candidate {
 
 export interface Choice {
   readonly method: CaptureMethod;
-  /** All others that have programs here: a previous run may have captured by one of them. */
-  readonly others: readonly CaptureMethod[];
   /** As the end of a sentence: "it works on this node". */
   readonly why: string;
 }
@@ -30,29 +28,27 @@ export async function chooseMethod(
   families: readonly IpFamily[],
   probe: Probe = (method, family) => method.probe(family),
 ): Promise<Choice> {
-  const methods: CaptureMethod[] = [];
   const failures: string[] = [];
-  let chosen: CaptureMethod | undefined;
+  let first: CaptureMethod | undefined;
   for (const { name, open } of candidates) {
+    if (mode !== 'auto' && mode !== name) continue;
     try {
       const method = await open();
-      methods.push(method);
-      if (mode === name) chosen = method;
-      if (mode !== 'auto' || chosen !== undefined) continue;
+      if (mode === name) return { method, why: '--capture says so' };
+      first ??= method;
       await worksForOne(method, families, probe);
-      chosen = method;
+      return { method, why: `it works on this node${inBrackets(failures)}` };
     } catch (error) {
       if (mode === name) throw error;
       failures.push(`${name}: ${messageOf(error)}`);
     }
   }
-  const method = chosen ?? methods[0];
-  if (method === undefined) throw new CaptureError(failures.join('; '), { mayPass: false });
-  const others = methods.filter((each) => each !== method);
-  if (mode !== 'auto') return { method, others, why: '--capture says so' };
-  const failed = failures.length === 0 ? '' : ` (${failures.join('; ')})`;
-  const why = chosen === undefined ? `nothing works on this node yet${failed}` : `it works on this node${failed}`;
-  return { method, others, why };
+  if (first === undefined) throw new CaptureError(failures.join('; '), { mayPass: false });
+  return { method: first, why: `nothing works on this node yet${inBrackets(failures)}` };
+}
+
+function inBrackets(failures: readonly string[]): string {
+  return failures.length === 0 ? '' : ` (${failures.join('; ')})`;
 }
 
 /** Rejects when the method works for none of the families. What cannot be told yet counts as working. */

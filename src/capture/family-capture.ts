@@ -51,14 +51,14 @@ export class FamilyCapture implements Capture {
   readonly #replaced = new Map<string, Claim | undefined>();
   /** Since then the node has changed, so no flow is on the right way. */
   #isMoved = false;
-  /** Methods that may have something left in the kernel. */
-  readonly #left: Set<CaptureMethod>;
+  /** Methods that may have something left in the kernel, and whether the log has that it cannot be removed. */
+  readonly #left: Map<CaptureMethod, 'logged' | undefined>;
 
   constructor(options: FamilyCaptureOptions) {
     const { method, others } = options;
     this.#options = options;
     this.#backEnd = method.open(options);
-    this.#left = new Set(others);
+    this.#left = new Map(others.map((each) => [each, undefined]));
   }
 
   apply({ upserted, removed }: PortalDelta): void {
@@ -74,7 +74,7 @@ export class FamilyCapture implements Capture {
     claims.settle();
     this.#found = new Map();
     const synced = this.#synced(claims, wereMissing);
-    await this.#removeOthers();
+    await this.#removeOthers(verify);
     return synced;
   }
 
@@ -194,18 +194,19 @@ export class FamilyCapture implements Capture {
     });
   }
 
-  /** Not before this method captures. */
-  async #removeOthers(): Promise<void> {
+  /** Not before this method captures. What seems to fail for good is tried again only when all is looked at. */
+  async #removeOthers(verify: boolean): Promise<void> {
     const { family, log } = this.#options;
-    for (const other of this.#left) {
-      const { name: method } = other;
+    for (const [other, state] of this.#left) {
+      if (state === 'logged' && !verify) continue;
+      const { description: method } = other;
       try {
         const removed = await other.remove(family, { kubeProxys: false });
         if (removed !== undefined) log.info('Removed what another method of capture had installed', { family, method });
         this.#left.delete(other);
       } catch (error) {
-        if (error instanceof CaptureError && error.mayPass) continue;
-        this.#left.delete(other);
+        if (state === 'logged' || (error instanceof CaptureError && error.mayPass)) continue;
+        this.#left.set(other, 'logged');
         const fields = { family, method, err: messageOf(error) };
         log.warn('Cannot remove what another method of capture may have installed; --cleanup removes it', fields);
       }

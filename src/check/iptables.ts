@@ -8,7 +8,7 @@ import {
   type Flavour,
   findTools,
   hintedFlavour,
-  installedFlavours,
+  installedTools,
   type Tools,
 } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
@@ -121,7 +121,7 @@ export async function checkLeftovers(machine: Machine, tools: Tools | undefined)
 async function leftRules(exec: Exec, own: Flavour | undefined): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   const cleanup = 'kube-userspace-proxy --cleanup, before the proxy starts';
-  for (const flavour of await installedFlavours(exec)) {
+  for (const { flavour } of await installedTools(exec)) {
     const chains = await chainsIn(flavour, exec);
     const tables = `the tables of iptables-${flavour}`;
     if (chains === undefined) {

@@ -81,6 +81,8 @@ describe('a change of the method that captures', () => {
       };
       for (let i = 0; i < 3; i++) await capture.sync(CHANGED);
       assert.equal(tried, attempts);
+      await capture.sync(VERIFY);
+      assert.equal(tried, attempts + 1, 'a sync that looks at all tries again');
       const told = log.lines.filter(({ message }) => message.startsWith('Cannot remove what another method'));
       assert.equal(told.length, mayPass ? 0 : 1);
       assert.ok(await isLeft());

@@ -65,6 +65,7 @@ export class IptablesMethod implements CaptureMethod {
     const { iptables, clock } = this.#options;
     let ports: readonly InstalledPort[] | undefined;
     const failures: string[] = [];
+    let mayPass = false;
     for (const table of TABLES) {
       try {
         const chains = await readTable(clock, table, await iptables.save(family, table));
@@ -74,10 +75,11 @@ export class IptablesMethod implements CaptureMethod {
         ports = table === 'nat' ? installedPorts(chains, clock.wallNow()) : (ports ?? []);
       } catch (error) {
         if (error instanceof IptablesError && error.code === 'missing') continue;
+        mayPass ||= error instanceof CaptureError && error.mayPass;
         failures.push(`table ${table}: ${messageOf(error)}`);
       }
     }
-    if (failures.length > 0) throw new CaptureError(failures.join('; '), { mayPass: false });
+    if (failures.length > 0) throw new CaptureError(failures.join('; '), { mayPass });
     return ports;
   }
 }

@@ -27,10 +27,10 @@ export async function findTools(flavour: Flavour, exec: Exec): Promise<Tools | u
   return undefined;
 }
 
-/** Every installed flavour, nft first. */
-export async function installedFlavours(exec: Exec): Promise<readonly Flavour[]> {
+/** The tools of every installed flavour, nft first. */
+export async function installedTools(exec: Exec): Promise<readonly Tools[]> {
   const found = [await findTools('nft', exec), await findTools('legacy', exec)];
-  return found.flatMap((tools) => tools?.flavour ?? []);
+  return found.filter((tools) => tools !== undefined);
 }
 
 /**

@@ -3,7 +3,7 @@ import type { Firewall } from '../../capture/nft/firewall.ts';
 import type { IpFamily } from '../../model/address.ts';
 import { CaptureError } from '../../model/capture.ts';
 import type { Exec } from '../iptables/exec.ts';
-import { findTools, programName, type Tools } from '../iptables/flavour.ts';
+import { installedTools, programName, type Tools } from '../iptables/flavour.ts';
 
 const COMMENT = 'kube-userspace-proxy: what its nft table has marked';
 const LOCK_WAIT_S = '5';
@@ -19,9 +19,7 @@ export function createFirewall(exec: Exec, mark: number | undefined): Firewall {
   let found: Promise<readonly Tools[]> | undefined;
 
   const tools = (): Promise<readonly Tools[]> => {
-    found ??= Promise.all((['nft', 'legacy'] as const).map((flavour) => findTools(flavour, exec))).then((all) =>
-      all.filter((each) => each !== undefined),
-    );
+    found ??= installedTools(exec);
     return found;
   };
   /** The rules of INPUT; `undefined` where there is no such table, or where iptables cannot print it. */
@@ -52,7 +50,12 @@ export function createFirewall(exec: Exec, mark: number | undefined): Firewall {
     async letIn(family) {
       for (const each of await tools()) {
         const rules = await list(family, each);
-        if (rules === undefined || stateOf(rules) === 'nothing') continue;
+        if (rules === undefined) continue;
+        if (stateOf(rules) === 'nothing') {
+          // What needed it is gone, such as our own rules of iptables.
+          if (ours(rules).length > 0) await restore(family, each, deletions(rules));
+          continue;
+        }
         const isFirst = rules.find((rule) => rule.startsWith('-A ')) === `-A INPUT ${spec}`;
         if (isFirst && stateOf(rules) === 'intact') continue;
         await restore(family, each, [...deletions(rules), `-I INPUT 1 ${spec}`]);

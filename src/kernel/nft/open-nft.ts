@@ -26,9 +26,10 @@ export async function openNft(options: NftOptions): Promise<CaptureMethod> {
   return methodOn(kernel, options);
 }
 
-/** The same to remove what is there, for which nothing more than the kernel is needed. */
-export async function nftMethod(options: NftOptions): Promise<CaptureMethod> {
-  return methodOn(await nftKernel(options), options);
+/** The same to remove what is there, which needs no program. `undefined` where the kernel cannot have our tables. */
+export async function nftMethod(options: NftOptions): Promise<CaptureMethod | undefined> {
+  const kernel = await nftKernel(options);
+  return kernel.generation() === undefined ? undefined : methodOn(kernel, options);
 }
 
 async function nftKernel({ exec }: NftOptions): Promise<NftKernel> {

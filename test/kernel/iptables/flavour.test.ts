@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Exec } from '../../../src/kernel/iptables/exec.ts';
-import { detectTools, findTools, installedFlavours } from '../../../src/kernel/iptables/flavour.ts';
+import { detectTools, findTools, installedTools } from '../../../src/kernel/iptables/flavour.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 
@@ -80,7 +80,7 @@ describe('the flavour of iptables', () => {
     const { exec } = machine({ 'iptables-restore': LEGACY });
     assert.deepEqual(await findTools('legacy', exec), { flavour: 'legacy', infix: '' });
     assert.equal(await findTools('nft', exec), undefined);
-    assert.deepEqual(await installedFlavours(exec), ['legacy']);
+    assert.deepEqual(await installedTools(exec), [{ flavour: 'legacy', infix: '' }]);
   });
 });
 

@@ -56,6 +56,14 @@ for (const flavour of ['nft', 'legacy'] as const) {
         await firewall.remove(family);
         assert.deepEqual(input(), ['-P INPUT ACCEPT', '-A INPUT -p tcp -j DROP']);
       });
+
+      test('our rule goes when what needed it is gone', async () => {
+        iptables('-A', 'INPUT', '-p', 'tcp', '-j', 'DROP');
+        await firewall.letIn(family);
+        iptables('-D', 'INPUT', '-p', 'tcp', '-j', 'DROP');
+        await firewall.letIn(family);
+        assert.deepEqual(input(), ['-P INPUT ACCEPT']);
+      });
     });
   }
 }

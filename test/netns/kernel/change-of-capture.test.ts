@@ -2,37 +2,44 @@ import assert from 'node:assert/strict';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
-import { FLAVOUR } from '../iptables.ts';
+import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe('a proxy that chooses how it captures', () => {
   const environment = testEnvironment('fresh');
-
-  const { skip } = isFast ? { skip: false } : { skip: 'only the fast engine hands connections over' };
-  test('moves to iptables by an upgrade once that is there, and no client notices', { skip }, async () => {
-    const path = environment.temporary('path');
+  const writeService = () => {
+    const clusterIP = environment.clusterIP();
+    const ports = [{ port: 80, target: TCP.name }];
+    environment.write({ name: 'web', clusterIP, ports, endpoints: POD_ADDRESSES });
+    return clusterIP;
+  };
+  /** A new folder for PATH with these programs alone. */
+  const programs = async (folder: string, ...names: readonly string[]) => {
+    const path = environment.temporary(folder);
     mkdirSync(path);
     const add = async (name: string) => {
       const found = await environment.topology.node.output(['sh', '-c', `command -v ${name}`]);
       symlinkSync(found.trim(), `${path}/${name}`);
     };
-    await add('nft');
-    const host = environment.clusterIP();
-    environment.write({
-      name: 'web',
-      clusterIP: host,
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    for (const name of names) await add(name);
+    return { path, add };
+  };
+  const answers = (host: string) => async () => {
+    const { name } = await environment.client.call('request', { host, port: 80 });
+    return /^pod-/.test(name);
+  };
+
+  const { skip } = isFast ? { skip: false } : { skip: 'only the fast engine hands connections over' };
+  test('moves to iptables by an upgrade once that is there, and no client notices', { skip }, async () => {
+    const { path, add } = await programs('only-nft', 'nft');
+    const host = writeService();
     await environment.startProxy({ args: ['--capture', 'auto'], through: ['env', `PATH=${path}`] });
     const portOf = (texts: readonly string[]) => /(\d+)$/.exec(texts.find((text) => text.includes(host)) ?? '')?.[1];
     const byNft = async () => portOf(await environment.nft.elements('portals'));
     const byIptables = async () => portOf(await environment.iptables.rules('KUBE-PORTALS-CONTAINER'));
     const port = await waitFor('nft captures', byNft);
-    for (const name of ['iptables', 'ip6tables']) {
-      for (const verb of ['', '-save', '-restore']) await add(`${name}-${FLAVOUR}${verb}`);
-    }
+    for (const name of iptablesPrograms(FLAVOUR)) await add(name);
     const requests = environment.client.call('requests', { host, port: 80, count: 500 });
     environment.proxy.kill('SIGHUP');
     const begun = () => environment.proxy.lines({ msg: 'Starting a successor' })[0];
@@ -47,4 +54,40 @@ describe('a proxy that chooses how it captures', () => {
     }
     await environment.proxy.exited();
   });
+
+  test('removes the nft tables of a previous run where the program nft is gone', async () => {
+    const host = writeService();
+    const before = await environment.startProxy({ args: ['--capture', 'nft'] });
+    await waitFor('nft captures', answers(host));
+    await before.stop();
+    const { path } = await programs('only-iptables', ...iptablesPrograms(FLAVOUR));
+    await environment.startProxy({ args: ['--capture', 'auto'], through: ['env', `PATH=${path}`] });
+    await waitFor('the table is gone', async () => (await environment.nft.lines()).join('') === '');
+    assert.ok(await answers(host)());
+    assert.notDeepEqual(await environment.iptables.rules('KUBE-PORTALS-CONTAINER'), []);
+  });
+
+  for (const [now, args] of Object.entries({
+    nft: ['--capture', 'nft', '--iptables-mode', 'auto'],
+    'iptables-nft': ['--capture', 'iptables', '--iptables-mode', 'nft'],
+  })) {
+    test(`removes the rules of iptables-legacy where ${now} captures after it`, async () => {
+      const legacy = new Iptables(environment.topology.node, 'legacy');
+      const ours = async () => (await legacy.dump()).filter((line) => line.includes('KUBE-'));
+      const host = writeService();
+      const before = await environment.startProxy({ args: ['--capture', 'iptables', '--iptables-mode', 'legacy'] });
+      await waitFor('iptables-legacy captures', answers(host));
+      assert.notDeepEqual(await ours(), []);
+      await before.stop();
+      await environment.startProxy({ args });
+      await waitFor('the rules are gone', async () => (await ours()).length === 0);
+      assert.ok(await answers(host)());
+    });
+  }
 });
+
+function iptablesPrograms(flavour: Flavour): readonly string[] {
+  return ['iptables', 'ip6tables'].flatMap((name) =>
+    ['', '-save', '-restore'].map((verb) => `${name}-${flavour}${verb}`),
+  );
+}

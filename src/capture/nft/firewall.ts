@@ -5,7 +5,7 @@ import type { IpFamily } from '../../model/address.ts';
  * not end another one's DROP (docs/adr/0016, 0039). All reject with a `CaptureError`.
  */
 export interface Firewall {
-  /** Where the tables of iptables have rules or a policy for incoming packets, one rule comes before them, else none. */
+  /** Where the tables of iptables have rules or a policy for incoming packets, a rule comes before them; else none. */
   letIn(family: IpFamily): Promise<void>;
   /** Whether the rule is still where {@link letIn} has put it. */
   isIntact(family: IpFamily): Promise<boolean>;

@@ -1,5 +1,6 @@
 import { UsageError } from '../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../model/address.ts';
+import { boundText } from '../model/data-plane.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type {
   CandidateView,
@@ -14,7 +15,6 @@ import type { Control } from '../operate/control/protocol.ts';
 import { formatDuration } from '../util/duration.ts';
 import { printable } from '../util/text.ts';
 import { command } from './command.ts';
-import { durationText } from './entry-text.ts';
 import { capitalized, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
 import { noMatch, servicesOf } from './near.ts';
@@ -172,9 +172,9 @@ function serviceLine(service: ServiceView): string {
   return `${name}  ${facts.join(', ')}`;
 }
 
-/** "connects in 0.4ms (p99 12ms)" */
+/** "connects in ≤0.5ms (p99 ≤16ms)" */
 function connectText({ p50, p99 }: ConnectTime): string {
-  return `connects in ${durationText(p50)} (p99 ${durationText(p99)})`;
+  return `connects in ${boundText(p50)} (p99 ${boundText(p99)})`;
 }
 
 function listenerLine({ set, localPort, worker }: ListenerView): string {

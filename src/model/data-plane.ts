@@ -82,22 +82,24 @@ export interface DataPlane {
   readonly handOver?: HandOver;
 }
 
-/** Answered TCP dials by the time that they took: up to so many milliseconds, and longer than all of these. */
-export const CONNECT_TIMES = [
-  ['connects0.5ms', 0.5],
-  ['connects1ms', 1],
-  ['connects2.5ms', 2.5],
-  ['connects10ms', 10],
-  ['connects50ms', 50],
-  ['connects250ms', 250],
-  ['connects1s', 1_000],
-  ['connectsSlower', Number.POSITIVE_INFINITY],
-] as const;
+/** A time is shown as the next of these, so between the first and the last but one as less than twice what it was. */
+export const CONNECT_BOUNDS_MS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096] as const;
+
+/**
+ * Answered TCP dials by the time that they took: up to so many milliseconds. The last has those that took longer, too:
+ * the longest timeout of a dial is 2 s, so only a late thread counts there.
+ */
+export const CONNECT_TIMES = CONNECT_BOUNDS_MS.map((ms) => `connects${ms}ms` as const);
 
 /** The counter of a dial that took so long. */
 export function connectTimeOf(ms: number): Counter {
-  for (const [counter, atMost] of CONNECT_TIMES) if (ms <= atMost) return counter;
-  return 'connectsSlower';
+  // Without one it is -1: the last.
+  return CONNECT_TIMES.at(CONNECT_BOUNDS_MS.findIndex((bound) => ms <= bound)) as Counter;
+}
+
+/** "≤64ms", ">2048ms": a measured time would look the same without the sign. */
+export function boundText(ms: number): string {
+  return ms === CONNECT_BOUNDS_MS.at(-1) ? `>${CONNECT_BOUNDS_MS.at(-2)}ms` : `≤${ms}ms`;
 }
 
 /**
@@ -133,7 +135,7 @@ export const COUNTERS = [
   'ejections',
   'ejected',
   'pauses',
-  ...CONNECT_TIMES.map(([counter]) => counter),
+  ...CONNECT_TIMES,
 ] as const;
 
 /** What is there now: they fall, too, and begin with 0 in a process that takes over. */

@@ -99,7 +99,10 @@ export interface SyncResult {
   readonly err?: string;
 }
 
-/** Of TCP dials that were answered during the last two to four minutes, in milliseconds, and how many they are. */
+/**
+ * Of TCP dials that were answered during the last two to four minutes: bounds of which they took at most so many
+ * milliseconds ({@link CONNECT_BOUNDS_MS}; the last means longer than the one before), and how many they are.
+ */
 export interface ConnectTime {
   readonly p50: number;
   readonly p99: number;

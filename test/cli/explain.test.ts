@@ -151,7 +151,12 @@ const FULL: Explanation = {
   listener: { set: 'local', localPort: 40_001, worker: 1 } as unknown as NonNullable<Explanation['listener']>,
   candidates: [
     { endpoint: ENDPOINT, nodeName: 'node-1', zone: 'a', chosen: true, weight: 3, active: 3 },
-    { endpoint: { address: address('10.244.1.8'), port: 8080 }, chosen: true, weight: 1 },
+    {
+      endpoint: { address: address('10.244.1.8'), port: 8080 },
+      chosen: true,
+      weight: 1,
+      connectTime: { p50: 64, p99: 4_096, count: 200 },
+    },
     {
       endpoint: { address: address('10.244.1.123'), port: 8080 },
       chosen: false,
@@ -181,7 +186,7 @@ Listener
 
 Endpoints (3)
   10.244.1.7:8080  next, weight 3, 3 open, node node-1, zone a
-  10.244.1.8:8080  gets new connections
+  10.244.1.8:8080  gets new connections, connects in ≤64ms (p99 >2048ms)
   10.244.1.123:8080  left out: on another node, and the policy is Local, last failure 1m12s ago: connection refused
 `,
   );

@@ -223,7 +223,7 @@ function serviceView(index: number, endpoints: number, isSummary = false): Servi
     state,
     ...(reason !== undefined && { reason }),
     counters: counters(1_000 + index),
-    ...(index !== 1 && { connectTime: { p50: 0.4, p99: 12, count: 1_000 } }),
+    ...(index !== 1 && { connectTime: { p50: 0.5, p99: 16, count: 1_000 } }),
     rates: {
       connections: index % 10,
       receivedBytes: index * 10,
@@ -254,6 +254,6 @@ function endpointView(service: number, number: number): EndpointView {
     state: 'active',
     weight: 1,
     counters: counters(100 + number),
-    ...(service !== 1 && { connectTime: { p50: 0.4, p99: 12, count: 100 } }),
+    ...(service !== 1 && { connectTime: { p50: 0.5, p99: 16, count: 100 } }),
   };
 }

@@ -1,5 +1,5 @@
 import type { IpFamily } from '../../model/address.ts';
-import type { ConnectionState, Counters } from '../../model/data-plane.ts';
+import { boundText, type ConnectionState, type Counters } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type {
   ConnectionView,
@@ -11,7 +11,6 @@ import type {
   ServiceView,
 } from '../../model/view.ts';
 import { printable } from '../../util/text.ts';
-import { durationText } from '../entry-text.ts';
 import { largeNumber, minutesAndSeconds, oneColumnEach, shortDuration } from '../format.ts';
 
 /*
@@ -145,7 +144,7 @@ function carriedCells(carried: Readonly<Counters> | Rates | undefined, isExact: 
 }
 
 function timeCells(time: ConnectTime | undefined): string {
-  const cells = time === undefined ? ['-', '-'] : [durationText(time.p50), durationText(time.p99)];
+  const cells = time === undefined ? ['-', '-'] : [boundText(time.p50), boundText(time.p99)];
   return cells.map((each) => ` ${each.padStart(8)}`).join('');
 }
 

@@ -1,4 +1,4 @@
-import { failuresOf } from '../../model/data-plane.ts';
+import { boundText, failuresOf } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import {
   type EndpointView,
@@ -59,7 +59,7 @@ const COLUMNS: readonly Column[] = [
   ),
   number('Active', 'active', ({ counters }) => counters.active),
   number('New/s', 'rate', ({ rates }) => rates?.connections, amount),
-  number('Connect p99', 'connect', ({ connectTime }) => connectTime?.p99, span),
+  number('Connect p99', 'connect', ({ connectTime }) => connectTime?.p99, boundText),
   number('Total', 'total', ({ counters }) => counters.connections),
   number('In/s', 'in', ({ rates }) => rates?.receivedBytes, bytes),
   number('Out/s', 'out', ({ rates }) => rates?.sentBytes, bytes),
@@ -224,7 +224,7 @@ function endpointRow(view: EndpointView, total: number, now: number): Html {
 <td><span class="state ${state}">${state}</span></td>
 ${shown(weight)}${shown(counters?.active)}${shown(counters?.connections)}
 <td><svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" height="10"/><rect class="part" width="${percent.toFixed(1)}" height="10"/></svg> ${Math.round(percent)} %</td>
-${shown(connectTime?.p50, span)}${shown(connectTime?.p99, span)}
+${shown(connectTime?.p50, boundText)}${shown(connectTime?.p99, boundText)}
 ${shown(counters?.receivedBytes, bytes)}${shown(counters?.sentBytes, bytes)}
 ${shown(counters && failuresOf(counters))}
 <td class="error">${lastError === undefined ? '' : `${lastError.err} (${ago(now - lastError.at)})`}</td></tr>`;

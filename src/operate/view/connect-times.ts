@@ -1,4 +1,4 @@
-import { CONNECT_TIMES, type Counters } from '../../model/data-plane.ts';
+import { CONNECT_BOUNDS_MS, CONNECT_TIMES, type Counters } from '../../model/data-plane.ts';
 import type { NamedEndpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import type { ConnectTime } from '../../model/view.ts';
@@ -6,7 +6,7 @@ import type { ConnectTime } from '../../model/view.ts';
 /** The times cover between one and two of these. */
 const PERIOD_MS = 120_000;
 
-/** How many dials there were within each bound of {@link CONNECT_TIMES}. */
+/** How many dials there were of each of {@link CONNECT_TIMES}. */
 export type Histogram = readonly number[];
 
 type Key = ListenerId | `${ListenerId} ${string}`;
@@ -49,30 +49,25 @@ function keyOf(id: ListenerId, endpoint: NamedEndpoint | undefined): Key {
 }
 
 function histogramOf(counters: Readonly<Counters>): Histogram {
-  return CONNECT_TIMES.map(([counter]) => counters[counter]);
+  return CONNECT_TIMES.map((counter) => counters[counter]);
 }
 
 export function sumOf(histograms: readonly Histogram[]): Histogram {
   return CONNECT_TIMES.map((_, index) => histograms.reduce((sum, each) => sum + (each[index] ?? 0), 0));
 }
 
-/** Within a bound, dials are taken to be spread evenly. `undefined` without any. */
+/** `undefined` without any. */
 export function connectTime(histogram: Histogram): ConnectTime | undefined {
   const count = histogram.reduce((sum, each) => sum + each, 0);
   if (count === 0) return undefined;
-  return { p50: quantile(histogram, 0.5 * count), p99: quantile(histogram, 0.99 * count), count };
+  return { p50: boundOf(histogram, 0.5 * count), p99: boundOf(histogram, 0.99 * count), count };
 }
 
-function quantile(histogram: Histogram, rank: number): number {
-  let below = 0;
-  let from = 0;
-  for (const [index, [, to]] of CONNECT_TIMES.entries()) {
-    const inside = histogram[index] ?? 0;
-    // The last has no bound: all that is known is that it took longer.
-    if (below + inside >= rank && inside > 0)
-      return Number.isFinite(to) ? from + ((rank - below) / inside) * (to - from) : from;
-    below += inside;
-    from = to;
-  }
-  return from;
+/** At least `rank` dials took no longer. */
+function boundOf(histogram: Histogram, rank: number): number {
+  let within = 0;
+  return CONNECT_BOUNDS_MS.find((_, index) => {
+    within += histogram[index] ?? 0;
+    return within >= rank;
+  }) as number;
 }

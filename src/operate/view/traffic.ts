@@ -1,4 +1,5 @@
 import {
+  CONNECT_TIMES,
   COUNTERS,
   type Counter,
   type Counters,
@@ -71,6 +72,8 @@ const TROUBLE_MS = 60_000;
 
 const NOTHING: Readonly<Counters> = noCounters();
 const NEVER = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
+/** Without those of connect times: each of these dials counts in `connects`, too. */
+const COMPARED = COUNTERS.slice(0, -CONNECT_TIMES.length);
 const MAX_SAMPLES = HISTORY_MS / SAMPLE_MS;
 
 interface TrafficSamplerOptions {
@@ -237,7 +240,7 @@ function hasCounted(counters: Readonly<Counters>): boolean {
 /** `reset`: a counter has fallen, so the listener counts from zero. One pass, as there are ten thousand listeners. */
 function changeOf(before: Readonly<Counters>, now: Readonly<Counters>): 'none' | 'growth' | 'reset' {
   let change: 'none' | 'growth' = 'none';
-  for (const name of COUNTERS) {
+  for (const name of COMPARED) {
     if (now[name] === before[name]) continue;
     if (now[name] < before[name] && !GAUGES.has(name)) return 'reset';
     change = 'growth';

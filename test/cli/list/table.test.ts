@@ -181,7 +181,7 @@ describe('the statistics', () => {
     const lines = serviceLines(web, { ...options, layout: 'stats' });
     assert.equal(
       lines[0],
-      'TCP  10.96.0.0:80                     1000        -        -  1000000 20000000    0.4ms     12ms default/web:http',
+      'TCP  10.96.0.0:80                     1000        -        -  1000000 20000000   ≤0.5ms    ≤16ms default/web:http',
     );
     assert.equal(
       lines[1],

@@ -12,7 +12,7 @@ const NOTHING = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as C
 
 /** How long dials take is not up to a test. */
 function connectsByTime(counters: Omit<Counters, 'connectMs'>): Partial<Counters> {
-  return Object.fromEntries(CONNECT_TIMES.map(([counter]) => [counter, counters[counter]]));
+  return Object.fromEntries(CONNECT_TIMES.map((counter) => [counter, counters[counter]]));
 }
 
 function sumOf(counters: Partial<Counters>): number {

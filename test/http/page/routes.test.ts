@@ -99,9 +99,16 @@ test('an open row shows endpoints with their shares; of very many the first ones
     return (await ask(address, '/status?open=default/web:http')).body;
   };
   const three = await body(3);
-  for (const text of ['10.244.0.1:8080', '33 %', 'local port 30000', 'worker 0', 'aria-expanded="true"']) {
-    assert.ok(three.includes(text), text);
-  }
+  const texts = [
+    '10.244.0.1:8080',
+    '33 %',
+    '>≤0.5ms<',
+    '>≤16ms<',
+    'local port 30000',
+    'worker 0',
+    'aria-expanded="true"',
+  ];
+  for (const text of texts) assert.ok(three.includes(text), text);
   assert.doesNotMatch(await body(200), /more, which/);
   const many = await body(250);
   assert.equal(many.match(/<th scope="row">10\.244\./g)?.length, 200);

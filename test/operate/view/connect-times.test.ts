@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CONNECT_TIMES, type Counters, connectTimeOf } from '../../../src/model/data-plane.ts';
+import {
+  boundText,
+  CONNECT_BOUNDS_MS,
+  CONNECT_TIMES,
+  type Counters,
+  connectTimeOf,
+} from '../../../src/model/data-plane.ts';
 import { ConnectTimes, connectTime } from '../../../src/operate/view/connect-times.ts';
 import { noCounters } from '../../../src/operate/view/traffic.ts';
 import { address } from '../../support/model.ts';
@@ -19,21 +25,29 @@ function counted(...times: readonly number[]): Counters {
 }
 
 test('each time has its counter, the bound of one included', () => {
-  for (const [counter, atMost] of CONNECT_TIMES) assert.equal(connectTimeOf(atMost), counter);
-  assert.equal(connectTimeOf(0), 'connects0.5ms');
+  for (const [index, bound] of CONNECT_BOUNDS_MS.entries()) assert.equal(connectTimeOf(bound), CONNECT_TIMES[index]);
+  assert.equal(connectTimeOf(0), 'connects0.25ms');
   assert.equal(connectTimeOf(0.51), 'connects1ms');
-  assert.equal(connectTimeOf(60_000), 'connectsSlower');
+  assert.equal(connectTimeOf(60_000), 'connects4096ms');
 });
 
-test('median and 99th percentile lie within the bounds of what was counted', () => {
+test('median and 99th percentile are bounds, each at most twice what was measured', () => {
   const times = new ConnectTimes();
   const of = (...ms: readonly number[]) => connectTime(times.since(ID, counted(...ms)));
+  const hundred = (ms: number) => Array.from({ length: 100 }, () => ms);
   assert.equal(of(), undefined);
-  const quick = of(...Array.from({ length: 100 }, () => 0.2))!;
-  assert.deepEqual(quick, { p50: 0.25, p99: 0.495, count: 100 });
-  const mixed = of(...Array.from({ length: 98 }, () => 0.8), 40, 40)!;
-  assert.ok(mixed.p50 > 0.5 && mixed.p50 < 1 && mixed.p99 > 10 && mixed.p99 <= 50, JSON.stringify(mixed));
-  assert.deepEqual(of(5_000), { p50: 1_000, p99: 1_000, count: 1 });
+  for (let ms = 0.13; ms < 2_000; ms *= 1.1) {
+    const { p50, p99 } = of(...hundred(ms))!;
+    assert.ok(p50 === p99 && p50 >= ms && p50 < 2 * ms, `${ms} ms is shown as ${p50} and ${p99}`);
+  }
+  assert.deepEqual(of(...hundred(60)), { p50: 64, p99: 64, count: 100 });
+  assert.deepEqual(of(...hundred(0.8).slice(2), 40, 40), { p50: 1, p99: 64, count: 100 });
+  assert.deepEqual(of(...hundred(0.8).slice(1), 40), { p50: 1, p99: 1, count: 100 });
+  assert.deepEqual(of(60_000), { p50: 4_096, p99: 4_096, count: 1 });
+});
+
+test('a bound is shown as one', () => {
+  assert.deepEqual([0.25, 64, 2_048, 4_096].map(boundText), ['≤0.25ms', '≤64ms', '≤2048ms', '>2048ms']);
 });
 
 test('only the last minutes count, of a Service port and of each of its endpoints', () => {

@@ -125,7 +125,9 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
           method = choice.method;
           return [ok(`packets for Services are captured by ${method.description}: ${choice.why}`)];
         } catch (error) {
-          return [fail(messageOf(error), 'install Debian\'s package "iptables" or "nftables", and load their modules')];
+          const packages = { auto: '"iptables" or "nftables"', iptables: '"iptables"', nft: '"nftables"' };
+          const advice = `install Debian's package ${packages[config.capture]}, and load its kernel modules`;
+          return [fail(messageOf(error), advice)];
         }
       },
     },
@@ -148,7 +150,13 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
       name: 'clients',
       run: async () => checkClientAddresses(await obstacleFinder(), families, config.clientAddresses),
     },
-    { name: 'firewall', run: () => checkFirewall(exec, tools, families) },
+    {
+      name: 'firewall',
+      run: () => {
+        const mark = method?.name === 'nft' ? config.dataPlane.connectionMark : undefined;
+        return checkFirewall(exec, tools, families, mark);
+      },
+    },
     { name: 'other proxies', run: () => checkLeftovers(machine, tools) },
     { name: 'addresses', run: () => checkListenAddresses(machine, config) },
     { name: 'local ports', run: () => checkLocalPorts(machine, config, known.services) },

@@ -1,4 +1,5 @@
 import { isOurs } from '../capture/iptables/chains.ts';
+import { BEFORE_FILTER } from '../capture/nft/table.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
 import { findTools, programName, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
@@ -11,26 +12,40 @@ interface ForeignChain {
   readonly name: string;
   /** What `iptables -S INPUT` or `nft list chain` prints. */
   readonly text: string;
-  /** What accepts the packets that NAT has sent to a local port. */
+  /** What accepts the packets that NAT has sent to a local port, or that have our mark. */
   readonly cure: string;
+  /** Our mark, where the chain sees it: then nothing else tells packets for health check node ports. */
+  readonly mark?: number | undefined;
 }
+
+const EVERYTHING = 'connections to Services and health check node ports';
 
 /**
  * Whether a firewall drops packets that the proxy's rules accept: the other flavour of iptables, or a table of nft's
  * own. (In its own flavour, the proxy's accepting rules come first.) Only a chain that accepts no client at all is
- * reported, because the check does not know which rules are for clients of Services.
+ * reported, because the check does not know which rules are for clients of Services. `mark`: of the proxy's nft table.
  */
 export async function checkFirewall(
   exec: Exec,
   own: Tools | undefined,
   families: readonly IpFamily[],
+  mark?: number,
 ): Promise<readonly Finding[]> {
-  const chains = [...(await inputChains(exec, own, families)), ...(await nftChains(exec))];
-  const closed = chains.filter(({ text }) => acceptsNoClient(text));
-  if (closed.length === 0) return [ok('no firewall is known to drop what the rules of the proxy accept')];
-  return closed.map(({ name, cure }) =>
-    warn(`${name} drops connections to Services and health check node ports`, cure),
-  );
+  const chains = [...(await inputChains(exec, own, families)), ...(await nftChains(exec, mark))];
+  const findings = chains.flatMap((chain) => {
+    const dropped = whatIsDropped(chain);
+    return dropped === undefined ? [] : [warn(`${chain.name} drops ${dropped}`, chain.cure)];
+  });
+  return findings.length > 0 ? findings : [ok('no firewall is known to drop what the rules of the proxy accept')];
+}
+
+function whatIsDropped({ text, mark }: ForeignChain): string | undefined {
+  const rules = text.split('\n').map((line) => line.trim());
+  if (!rules.some((rule) => DROPS_THE_REST.test(rule))) return undefined;
+  const accepting = rules.filter((rule) => mayAcceptClients(rule, mark));
+  if (accepting.length === 0) return EVERYTHING;
+  const isEnough = mark === undefined || !accepting.every((rule) => rule.startsWith('ct status '));
+  return isEnough ? undefined : 'connections to health check node ports';
 }
 
 /** INPUT of the flavour that the proxy does not use. */
@@ -49,15 +64,27 @@ async function inputChains(exec: Exec, own: Tools | undefined, families: readonl
   return chains;
 }
 
-async function nftChains(exec: Exec): Promise<ForeignChain[]> {
+async function nftChains(exec: Exec, ofTable: number | undefined): Promise<ForeignChain[]> {
   const names = nftInputChains(await nft(exec, 'list', 'chains'));
   return await Promise.all(
-    names.map(async (name) => ({
-      name: `the nft chain ${name}`,
-      text: await nft(exec, 'list', 'chain', ...name.split(' ')),
-      cure: `nft insert rule ${name} ct status dnat accept, also in that firewall's configuration`,
-    })),
+    names.map(async (name) => {
+      // Priorities as numbers, without the names that nft has for some.
+      const text = await nft(exec, '-y', 'list', 'chain', ...name.split(' '));
+      const priority = Number(/ priority (-?\d+);/.exec(text)?.[1] ?? 0);
+      const mark = priority > BEFORE_FILTER ? ofTable : undefined;
+      const rule = mark === undefined ? 'ct status dnat accept' : markRule(mark);
+      const isTooEarly = ofTable !== undefined && mark === undefined;
+      const ports = isTooEarly ? ', and one for each health check node port: the mark comes after this chain' : '';
+      const cure = `nft insert rule ${name} ${rule}, also in that firewall's configuration${ports}`;
+      return { name: `the nft chain ${name}`, text, cure, mark };
+    }),
   );
+}
+
+/** Accepts what our nft table lets in. */
+function markRule(mark: number): string {
+  const hex = `0x${mark.toString(16)}`;
+  return `meta mark & ${hex} == ${hex} accept`;
 }
 
 /** The base chains for incoming packets in the output of `nft list chains`, without those of iptables-nft. */
@@ -71,19 +98,29 @@ function nftInputChains(list: string): readonly string[] {
   });
 }
 
-const DROPS_THE_REST = /^-P INPUT DROP$|^-A INPUT -j (?:DROP|REJECT)\b|\bpolicy drop;|^(?:drop|reject)\b/;
+/** What nft prints before a verdict and what matches every packet. */
+const COUNTS_OR_LOGS =
+  /(?:counter (?:packets \d+ bytes \d+|name \S+) |log (?:prefix "[^"]*" |(?:level|group|snaplen|queue-threshold|flags(?: tcp| ip)?) \S+ )*)*/;
+const DROPS_THE_REST = new RegExp(
+  `^-P INPUT DROP$|^-A INPUT -j (?:DROP|REJECT)\\b|\\bpolicy drop;|^${COUNTS_OR_LOGS.source}(?:drop|reject)\\b`,
+);
 const MAY_ACCEPT = /\b(?:accept|jump|goto|vmap)\b|-[jg] (?!DROP|REJECT|RETURN|LOG)/;
-/** Rules for loopback, known connections, ICMP and single ports, and the policy of an nft chain. */
+/** Rules for loopback, known connections, ICMP, marks of others and single ports, and the policy of an nft chain. */
 const NOT_FOR_CLIENTS = [
   /^type |^iif(?:name)? "?lo"?|^ct state|^(?:tcp|udp) dport [^-]*$|^(?:ip6?|meta) \S+ (?:icmp|ipv6-icmp)|^icmp/,
   / -i lo | --(?:ct)?state (?!\S*(?:NEW|DNAT))| --dports? [^ :]+ | -p (?:ipv6-)?icmp/,
+  /^meta mark /,
 ];
 
-function acceptsNoClient(text: string): boolean {
-  const rules = text.split('\n').map((line) => line.trim());
-  if (!rules.some((rule) => DROPS_THE_REST.test(rule))) return false;
-  const isOwnJump = (rule: string) => isOurs('filter', / -j (\S+)/.exec(rule)?.[1] ?? '');
-  return !rules.some(
-    (rule) => MAY_ACCEPT.test(rule) && !NOT_FOR_CLIENTS.some((pattern) => pattern.test(rule)) && !isOwnJump(rule),
-  );
+/** `mark`: of our nft table, where the rule sees it. */
+function mayAcceptClients(rule: string, mark: number | undefined): boolean {
+  // Texts, such as a log prefix, are anything.
+  if (!MAY_ACCEPT.test(rule.replaceAll(/"[^"]*"/g, '""'))) return false;
+  const marked = /^meta mark & (0x[0-9a-f]+) ==/.exec(rule)?.[1];
+  if (mark !== undefined && Number(marked) === mark) return true;
+  return !NOT_FOR_CLIENTS.some((pattern) => pattern.test(rule)) && !isOwnJump(rule);
+}
+
+function isOwnJump(rule: string): boolean {
+  return isOurs('filter', / -j (\S+)/.exec(rule)?.[1] ?? '');
 }

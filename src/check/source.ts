@@ -11,7 +11,7 @@ import { ObjectStore } from '../kubernetes/object-store.ts';
 import { createApiClient } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
-import { goesWithout, splitAdvice } from '../model/finding.ts';
+import { findingText, goesWithout, splitAdvice } from '../model/finding.ts';
 import { partsOf, type Service, type ServiceKey, type ServicePortName } from '../model/service.ts';
 import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
@@ -120,16 +120,17 @@ async function checkManifests(
   known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
   const size = `${sizeOf(known.services)} in ${config.paths.join(', ')}`;
   const isServed = known.services.some(hasServedPort);
+  const leftOut = families.flatMap((family) => [
+    ...whatIsLeftOut([...objects.values()], { family, families, policy }, (key) => source.placeOf(`Service "${key}"`)),
+  ]);
+  // What holds for both families of a Service is said once.
+  const distinct = new Map(leftOut.map((finding) => [findingText(finding), finding]));
   // Causes come before what follows from them.
   return [
     ...(isServed ? [ok(size)] : []),
     ...log.findings,
     ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
-    ...families.flatMap((family) => [
-      ...whatIsLeftOut([...objects.values()], { family, families, policy }, (key) =>
-        source.placeOf(`Service "${key}"`),
-      ),
-    ]),
+    ...distinct.values(),
     ...(isServed ? [] : [fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE)]),
   ];
 }

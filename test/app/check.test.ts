@@ -9,7 +9,9 @@ import { CHECK, tools } from '../../src/app/subcommands.ts';
 import { runChecks } from '../../src/check/run-checks.ts';
 import { REQUEST_MS, sourceChecks } from '../../src/check/source.ts';
 import { parse } from '../../src/cli/parser.ts';
+import type { IpFamily } from '../../src/model/address.ts';
 import { findingText } from '../../src/model/finding.ts';
+import type { Clock } from '../../src/util/clock.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingTerminal } from '../cli/recording-terminal.ts';
 import { runCommand } from '../cli/run-command.ts';
@@ -48,11 +50,14 @@ async function run(...argv: readonly string[]) {
 }
 
 /** The findings of the checks of the source alone, as `check level: what was found → what to do`. */
-async function findings(argv: readonly string[], clock = systemClock): Promise<string[]> {
+async function findings(
+  argv: readonly string[],
+  { clock = systemClock as Clock, families = ['IPv4'] as readonly IpFamily[] } = {},
+): Promise<string[]> {
   const commandLine = parseCommandLine(argv);
   assert.ok(commandLine.kind === 'run');
   const lines: string[] = [];
-  const checks = sourceChecks(commandLine.config, { services: [] }, ['IPv4'], clock);
+  const checks = sourceChecks(commandLine.config, { services: [] }, families, clock);
   for await (const { check: name, level, advice, ...finding } of runChecks(checks, clock)) {
     lines.push(`${name} ${level}: ${findingText(finding)}${advice === undefined ? '' : ` → ${advice}`}`);
   }
@@ -112,6 +117,26 @@ describe('check', () => {
       assert.equal(finding?.level, level, finding?.found);
       assert.match(finding?.found ?? '', found);
       assert.deepEqual(others, []);
+    }
+  });
+
+  test('names the packages of the capture that was asked for', async (t) => {
+    const path = process.env['PATH'];
+    t.after(() => {
+      process.env['PATH'] = path;
+    });
+    process.env['PATH'] = directory;
+    for (const [capture, packages] of [
+      ['nft', '"nftables"'],
+      ['auto', '"iptables" or "nftables"'],
+    ] as const) {
+      const checks = checksOf(parse([`--capture=${capture}`, '--manifests=x'], []).flags);
+      const findings = (await checks.find(({ name }) => name === 'capture')?.run()) ?? [];
+      const advice = `install Debian's package ${packages}, and load its kernel modules`;
+      assert.deepEqual(
+        findings.map((finding) => [finding.level, finding.advice]),
+        [['fail', advice]],
+      );
     }
   });
 
@@ -217,6 +242,13 @@ describe('check', () => {
       'manifests warn: shop/six refuses its clients: none of its endpoints has an IPv4 address (odd.yaml:32) → add ' +
         'endpoints of that family, or give the Service an address of the family of its endpoints',
     ]);
+  });
+
+  test('names what both families of a Service lack once', async () => {
+    const dual = 'clusterIPs: [10.96.0.100, "fd00:96::100"]\n  ipFamilies: [IPv4, IPv6]\n  clusterIP: 10.96.0.100';
+    const path = file('dual.yaml', SERVICE.replace('clusterIP: 10.96.0.100', dual));
+    const lines = await findings(['--manifests', path], { families: ['IPv4', 'IPv6'] });
+    assert.equal(lines.filter((line) => line.includes('shop/web refuses its clients')).length, 1, lines.join('\n'));
   });
 
   describe('with an API server', () => {
@@ -329,7 +361,7 @@ describe('check', () => {
     test('gives a silent server five seconds', async () => {
       const clock = new ManualClock();
       const waiting = new Promise<void>((resolve) => api.misbehave('/version', () => resolve()));
-      const lines = findings(kubeconfig(), clock);
+      const lines = findings(kubeconfig(), { clock });
       await waiting;
       clock.advance(REQUEST_MS);
       assert.match((await lines)[0]!, /^API server fail: .*: no answer within 5 s → check its address, routes/);

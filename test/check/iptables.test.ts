@@ -144,7 +144,7 @@ describe('rules that the kernel may lack', () => {
 
 describe('firewalls', () => {
   /** INPUT of the nft flavour, which the proxy does not use, and the chain `inet fw input` of nft. */
-  const check = async ({ input = '', nft = [] as readonly string[] }) => {
+  const check = async ({ input = '', nft = [] as readonly string[], mark = undefined as number | undefined }) => {
     const base = 'type filter hook input priority filter;';
     const chain = ['table inet fw {', 'chain input {', ...nft.map((rule) => `\t\t${rule}`), '}', '}'].join('\n');
     const chains = [
@@ -155,12 +155,12 @@ describe('firewalls', () => {
     const { exec } = fakeMachine({
       program: (line) => {
         if (line === 'nft list chains') return nft.length === 0 ? '' : chains;
-        if (line === 'nft list chain inet fw input') return chain;
+        if (line === 'nft -y list chain inet fw input') return chain;
         if (line.startsWith('iptables-nft ')) return input;
         return installed(['nft', 'legacy'])(line);
       },
     });
-    return troubles(await checkFirewall(exec, { flavour: 'legacy', infix: '-legacy' }, ['IPv4']));
+    return troubles(await checkFirewall(exec, { flavour: 'legacy', infix: '-legacy' }, ['IPv4'], mark));
   };
   const lines = (...rules: readonly string[]) => ({
     input: [
@@ -209,7 +209,55 @@ describe('firewalls', () => {
     }
     const open = policy.replace('drop', 'accept');
     assert.deepEqual(await check({ nft: [open, ...usual] }), []);
-    assert.equal((await check({ nft: [open, ...usual, 'drop'] })).length, 1);
+    for (const last of [
+      'drop',
+      'counter packets 7 bytes 420 drop',
+      'counter name "lost" drop',
+      'log prefix "may accept: " drop',
+      'log prefix "x" level info flags all counter packets 0 bytes 0 reject with icmpx admin-prohibited',
+    ]) {
+      assert.equal((await check({ nft: [open, ...usual, last] })).length, 1, last);
+    }
+    for (const some of [
+      'tcp dport 25 counter packets 7 bytes 420 drop',
+      'log prefix "drop "',
+      'limit rate 1/second drop',
+    ]) {
+      assert.deepEqual(await check({ nft: [open, ...usual, some] }), [], some);
+    }
+  });
+
+  describe('where the proxy captures by an nft table', () => {
+    const mark = 0x4000;
+    const marked = 'meta mark & 0x00004000 == 0x00004000 accept';
+    const drops = (priority: number) => `type filter hook input priority ${priority}; policy drop;`;
+    const where = 'warn: the nft chain inet fw input drops connections to';
+    const cured = "also in that firewall's configuration";
+
+    test('let in what has its mark, and nothing else will do for health check node ports', async () => {
+      const cure = `→ nft insert rule inet fw input meta mark & 0x4000 == 0x4000 accept, ${cured}`;
+      for (const rule of ['', 'meta mark & 0x00002000 == 0x00002000 accept', 'meta mark 0x00004001 accept']) {
+        const found = await check({ nft: [drops(0), rule], mark });
+        assert.deepEqual(found, [`${where} Services and health check node ports ${cure}`], rule);
+      }
+      assert.deepEqual(await check({ nft: [drops(-9), 'ct status dnat accept'], mark }), [
+        `${where} health check node ports ${cure}`,
+      ]);
+      for (const rule of [marked, marked.replace(' accept', ' counter packets 1 bytes 60 accept'), 'jump allow']) {
+        assert.deepEqual(await check({ nft: [drops(0), 'ct status dnat accept', rule], mark }), [], rule);
+      }
+    });
+
+    test('cannot see the mark in a chain that comes first', async () => {
+      const ports = 'one for each health check node port: the mark comes after this chain';
+      for (const priority of [-10, -200]) {
+        assert.deepEqual(await check({ nft: [drops(priority), marked], mark }), [
+          `${where} Services and health check node ports → nft insert rule inet fw input ct status dnat accept, ` +
+            `${cured}, and ${ports}`,
+        ]);
+        assert.deepEqual(await check({ nft: [drops(priority), 'ct status dnat accept'], mark }), []);
+      }
+    });
   });
 });
 

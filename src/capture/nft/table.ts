@@ -44,11 +44,12 @@ interface Chain {
 
 /**
  * Priorities replace the places of jumps in iptables. The first NAT rule that matches decides, whosever it is: portals
- * come before all others (CVE-2019-9946), NodePorts after them. The doors come before everybody's filter.
+ * come before all others (CVE-2019-9946), NodePorts after them. The doors come before everybody's filter, but after
+ * mangle (−150), where others may set the whole mark.
  */
 const BEFORE_NAT = -105;
 const BEHIND_NAT = -95;
-const BEFORE_FILTER = -10;
+export const BEFORE_FILTER = -10;
 
 /** All chains but those of conditions. Only they depend on the node's addresses. */
 export function staticChains({ node, connectionMark }: TableFacts): readonly Chain[] {

@@ -80,7 +80,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     await assertServed();
   });
 
-  test('has its table back soon after all tables were flushed, and open connections go on', async (t) => {
+  test('has its table back soon after all tables were flushed, and idle connections go on', async (t) => {
     const echo = await environment.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] });
     const { connection } = await environment.client.call('open', echo);
     const before = await portals();
@@ -133,6 +133,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     ]);
     assert.match(explained.stdout, /takes it; the next connection goes to/, explained.stdout + explained.stderr);
     assert.match(explained.stdout, /ip kube-userspace-proxy/);
+    assert.match(explained.stdout, /^Rules of other programs are not looked at/m);
   });
 
   test('passes a table of another program that drops by the line of the documents, and a check names its chain', async (t) => {
@@ -147,9 +148,25 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     const ask = { host: service.host, port: 80, timeoutMs: 500 };
     await assert.rejects(environment.client.call('request', ask));
     const check = ['check', '--capture', 'nft', '--manifests', environment.manifests.directory];
-    const { stdout } = await node.run(['env', `PATH=${path}:/usr/bin`, PROGRAM, ...check]);
-    assert.match(stdout, /inet filter input drops connections to Services/);
-    await node.output(['nft', 'add', 'rule', 'inet', 'filter', 'input', 'meta mark & 0x2000 == 0x2000 accept']);
+    const checked = async () => (await node.run(['env', `PATH=${path}:/usr/bin`, PROGRAM, ...check])).stdout;
+    const [, insert] =
+      /inet filter input drops connections to Services and .* → (nft insert .*), also/.exec(await checked()) ?? [];
+    assert.equal(insert, 'nft insert rule inet filter input meta mark & 0x2000 == 0x2000 accept');
+    await node.output(['nft', 'insert', 'rule', 'inet', 'filter', 'input', 'ct status dnat accept']);
+    assert.match(await checked(), /inet filter input drops connections to health check node ports/);
+    await node.output(['nft', ...insert.split(' ').slice(1)]);
+    assert.doesNotMatch(await checked(), /inet filter input drops/);
+    // Without the rule for Services, and with a rule at the end in place of the policy.
+    const closing = [
+      'flush chain inet filter input',
+      'add chain inet filter input { policy accept; }',
+      'add rule inet filter input ct state established,related accept',
+      'add rule inet filter input counter log prefix "x" drop',
+    ];
+    await node.output(['nft', '-f', '-'], { input: `${closing.join('\n')}\n` });
+    assert.match(await checked(), /inet filter input drops connections to Services/);
+    await node.output(['nft', ...insert.split(' ').slice(1)]);
+    assert.doesNotMatch(await checked(), /inet filter input drops/);
     await assertServed();
   });
 

@@ -118,7 +118,7 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
 
 /** For people. `now`: milliseconds since 1970, for ages. */
 function explanationText(
-  { summary, rules, service, listener, candidates, nextPick, endpointSees, proxyProtocol }: Explanation,
+  { summary, caveat, rules, service, listener, candidates, nextPick, endpointSees, proxyProtocol }: Explanation,
   now: number,
 ): string {
   const next = nextPick && endpointName(nextPick);
@@ -131,6 +131,7 @@ function explanationText(
       ...(proxyProtocol === undefined
         ? []
         : [`A PROXY protocol header (${proxyProtocol}) tells it who the client is.`]),
+      ...(caveat === undefined ? [] : [caveat]),
     ],
     part(
       'Rules that match, in order',

@@ -19,8 +19,8 @@ export const STATUS = command({
     const counts = { ok: 0, degraded: 0, down: 0, empty: 0, pending: 0 };
     for await (const { state } of servicesOf(control, { summary: true })) counts[state] += 1;
     const isWell = node.healthy && caveatsOf(node).length === 0 && counts.down === 0;
-    const { healthy, families, api, now } = node;
-    const document = { ok: isWell, healthy, servicePorts: counts, families, api };
+    const { healthy, capture, families, api, now } = node;
+    const document = { ok: isWell, healthy, servicePorts: counts, capture, families, api };
     terminal.out(output === 'json' ? printableJson(document) : `${oneColumnEach(statusLine(node, counts, now))}\n`);
     return isWell ? 0 : 1;
   },

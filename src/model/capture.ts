@@ -153,6 +153,8 @@ export interface Path {
   readonly nat: Fate;
   /** What stops it on the way that NAT gave it, unless that is of ours: "a rule drops it (…)". */
   readonly stop?: string | undefined;
+  /** What else may decide, as a sentence. */
+  readonly caveat?: string;
 }
 
 /** What NAT does with a packet. */

@@ -235,6 +235,8 @@ export interface Explanation {
   /** "default/web:http takes it; the next connection goes to 10.244.1.7:8080". */
   readonly summary: string;
   readonly served: boolean;
+  /** What the answer does not look at, as a sentence. */
+  readonly caveat?: string;
   /** The matching rules in the kernel, in the order in which a packet meets them. */
   readonly rules: readonly RuleView[];
   /** Absent when no Service is served at that address and port. */

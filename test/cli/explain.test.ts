@@ -212,6 +212,11 @@ A PROXY protocol header (v2) tells it who the client is.
   );
 });
 
+test('explain says what the capture does not look at', async () => {
+  const { printed } = await run('10.96.0.1:80', { ...NOTHING, caveat: 'Some is not seen.' });
+  assert.equal(printed, 'No Service is there.\nSome is not seen.\n');
+});
+
 test("other programs' rules cannot do anything to the terminal", async () => {
   const rules = [ruleOf('nat', 'X\u001b[2J', '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT')];
   const service = { ...FULL.service, name: 'a/\u001b[2J' } as NonNullable<Explanation['service']>;

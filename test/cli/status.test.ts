@@ -46,8 +46,10 @@ test('status is 1 when a Service is down, rules fail, the API server is away, or
 test('status of a proxy that serves files has no API server, and JSON is for machines', async () => {
   const node = { api: undefined } as unknown as NodeView;
   assert.match((await status(node)).printed, /; Services from files\n$/);
-  const { code, printed } = await status({}, { state: 'degraded' }, '-o', 'json');
+  const capture = { method: 'nft', why: '--capture says so' };
+  const { code, printed } = await status({ capture }, { state: 'degraded' }, '-o', 'json');
   const document = JSON.parse(printed);
   assert.deepEqual([code, document.ok, document.healthy], [0, true, true]);
   assert.deepEqual(document.servicePorts, { ok: 1, degraded: 1, down: 0, empty: 1, pending: 0 });
+  assert.deepEqual(document.capture, capture);
 });

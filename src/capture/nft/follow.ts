@@ -26,11 +26,14 @@ export interface FollowOptions {
   readonly conditionOf: (chain: string) => Condition | undefined;
 }
 
+const CAVEAT =
+  'Rules of other programs are not looked at: "nft list ruleset" shows them, and check finds chains that drop.';
+
 /** Looks up in the kernel's maps what they hold for one packet, as the rules of the table do. */
 export async function followIn(options: FollowOptions, packet: FollowedPacket): Promise<Path> {
   const walk = new Walk(options, packet);
   const nat = await walk.through();
-  return { rules: walk.rules, nat };
+  return { rules: walk.rules, nat, caveat: CAVEAT };
 }
 
 class Walk {

@@ -97,6 +97,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   return {
     summary: isTaken ? `${text}${whereTo(nextPick, listener, isDown)}` : text,
     served: nextPick !== undefined && !isDown,
+    ...(path.caveat !== undefined && { caveat: path.caveat }),
     rules: path.rules,
     ...(service && { service }),
     ...(isTaken && listener && { listener }),
@@ -226,7 +227,7 @@ function outOfRange({ question, packet }: Facts, { servicePort }: CarriedPort): 
 
 /** The rules refuse or drop it, as an endpoint set is empty. */
 function turnedAway(
-  { tracker }: Facts,
+  { tracker, question }: Facts,
   { servicePort, listeners }: CarriedPort,
   verdict: 'reject' | 'drop',
 ): Conclusion {
@@ -249,8 +250,14 @@ function turnedAway(
     return notTaken(`${turnsAway}: its policy is Local, and no endpoint on this node may serve`, name, set);
   }
   const { message } = tracker.noEndpoints(name, set) ?? {};
-  return notTaken(message === undefined ? turnsAway : `${turnsAway}: ${message}`, name, set);
+  const isSilent = question.address === LOOPBACK_IPV6 && question.protocol === 'TCP';
+  const why = message === undefined ? '' : `: ${message}`;
+  return notTaken(`${turnsAway}${isSilent ? SILENT : ''}${why}`, name, set);
 }
+
+const LOOPBACK_IPV6 = '::1';
+/** The kernel finds no route from the interface of the address that NAT put in its place. */
+const SILENT = ', but the kernel sends no reset to ::1, so the client times out';
 
 /** No rule of nat decides. */
 async function untouched(facts: Facts, { missing }: Extract<Fate, { kind: 'passes' }>): Promise<Conclusion> {

@@ -109,6 +109,7 @@ describe('what nft tables do with a packet', () => {
     test(`from ${from.isOwn ? 'the node' : from.source} to ${from.address}:${from.port}/${from.protocol}`, async () => {
       const path = await nft.follow('IPv4', from);
       assert.deepEqual(path.nat, fate);
+      assert.match(path.caveat ?? '', /^Rules of other programs are not looked at/);
       const shown = path.rules.map(({ chain, rule }) => `${chain.replace(/^from-.*/, 'from')} ${rule}`);
       assert.equal(shown.length, rules.length, shown.join('\n'));
       for (const [index, text] of rules.entries()) assert.ok(shown[index]?.startsWith(text), `${shown[index]}`);

@@ -73,6 +73,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
   function expectedOf({ served, nextPick, summary }: Explanation): Outcome {
     if (served && nextPick !== undefined)
       return NAMES.get(endpointName(nextPick)) ?? `nobody at ${endpointName(nextPick)}`;
+    if (summary.includes(' the client times out')) return 'timeout';
     return summary.includes(' refuses it') || summary.includes('is closed to all') ? 'ECONNREFUSED' : 'timeout';
   }
 
@@ -164,6 +165,16 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       ['node', tcp('::1', 30_677)],
     ] as const) {
       assert.ok((await compare(from, attempt)).served);
+    }
+    const ports = PORTS.map((port) => ({ ...port, nodePort: 30_678 }));
+    environment.write({ name: 'six-empty', clusterIP: 'fd00:96::78', ports, endpoints: [] });
+    await waitFor('its rules', async () => (await explain('node', tcp('::1', 30_678))).service !== undefined);
+    assert.match(
+      (await compare('node', tcp('::1', 30_678))).summary,
+      / refuses it, but .* the client times out: it has no endpoints/,
+    );
+    for (const attempt of [tcp(IPV6.node, 30_678), udp('::1', 30_678)]) {
+      assert.match((await compare('node', attempt)).summary, / refuses it: it has no endpoints/);
     }
   });
 

@@ -656,3 +656,43 @@ test('only one question at a time runs iptables, and the others go on after one 
   assert.match(String(first.status === 'rejected' && first.reason), /iptables is gone/);
   for (const other of others) assert.ok(other.status === 'fulfilled' && other.value.served);
 });
+
+test('a refusal does not reach ::1 over TCP, and what the capture does not see is passed on', async () => {
+  const tracker = new ServiceTracker('IPv6');
+  const key = 'default/six' as ServiceKey;
+  const ports = [{ name: '', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
+  const addresses = { clusterIPs: [address('fd00:96::1')], externalIPs: [], loadBalancerIPs: [] };
+  tracker.apply([{ kind: 'Service', key, value: { key, ...addresses, ports, affinity: { type: 'None' } } }]);
+  const [servicePort] = tracker.takeDelta().upserted;
+  assert.ok(servicePort);
+  const nat = { kind: 'reject', name: servicePort.name } as const;
+  const explain = createExplain({
+    dataPlane: { nextPick: async () => undefined },
+    families: () => [
+      {
+        family: 'IPv6',
+        capture: { follow: async () => ({ rules: [], nat, caveat: 'Some is not seen.' }) },
+        tracker,
+        listeners: { carried: () => ({ servicePort, listeners: [] }), ownerOf: () => undefined },
+      },
+    ],
+    machine: {
+      isLocal: () => true,
+      departureTo: async (source) => ({ source, interfaceName: 'lo' }),
+      interfaceTowards: () => undefined,
+    },
+    service: () => undefined,
+    clientAddresses: {
+      policy: { clientAddress: 'preserve', masqueradeAll: false },
+      facts: () => ({ nodeAddresses: [], families: ['IPv6'] }),
+    },
+    clock: new ManualClock(),
+  });
+  const silence = / refuses it, but the kernel sends no reset to ::1, so the client times out: no EndpointSlice /;
+  const ask = (host: string, protocol: 'TCP' | 'UDP') => explain({ address: address(host), port: 30_080, protocol });
+  const { summary, caveat } = await ask('::1', 'TCP');
+  assert.match(summary, silence);
+  assert.equal(caveat, 'Some is not seen.');
+  assert.doesNotMatch((await ask('::1', 'UDP')).summary, silence);
+  assert.doesNotMatch((await ask('fd00:50::10', 'TCP')).summary, silence);
+});

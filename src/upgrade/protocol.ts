@@ -29,8 +29,11 @@ import { isObject } from '../util/untrusted.ts';
 /** Tells a process that it is a successor, and by which descriptor it reaches its predecessor. */
 export const CHANNEL_VARIABLE = 'KUBE_USERSPACE_PROXY_HANDOVER_FD';
 
-/** The version of messages and parcels. Processes of different versions refuse to hand over. */
+/** The version of messages and parcels that this program sends. A successor that does not read it is refused. */
 export const FORMAT = 5;
+
+/** Those that it reads. For 4 see src/engine/fast/format-4.ts. */
+export const FORMATS: readonly number[] = [4, FORMAT];
 
 /** The fields of each kind of message. `hello` only ever gets more fields, so that any two versions understand it. */
 interface Fields {

@@ -3,7 +3,7 @@ import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
 import type { Unusable } from '../model/source.ts';
 import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
-import { FORMAT } from './protocol.ts';
+import { FORMATS } from './protocol.ts';
 
 export interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
@@ -31,7 +31,7 @@ export async function takeOver(
     const unusable = await channel.during(known);
     if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
     await dataPlane.freeze();
-    await channel.send({ kind: 'hello', versions: [FORMAT], program, unusable });
+    await channel.send({ kind: 'hello', versions: FORMATS, program, unusable });
     const { weights } = await channel.expect('begin');
     onAdopted(await dataPlane.adopt(parcelsFrom(channel)), weights);
     // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill

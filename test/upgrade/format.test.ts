@@ -113,7 +113,7 @@ interface Written {
 }
 
 test('what a program of this format hands over is read as it was meant', () => {
-  const path = join(import.meta.dirname, `../golden/hand-over-${FORMAT}.json`);
+  const path = pathOf(FORMAT);
   if (!existsSync(path)) {
     const parcels = Array.from(pack(STATE), ({ fds, bytes }) => ({
       fds,
@@ -122,12 +122,37 @@ test('what a program of this format hands over is read as it was meant', () => {
     writeFileSync(path, `${JSON.stringify({ messages: Object.values(MESSAGES), parcels }, null, 1)}\n`);
     assert.fail(`${path} is written anew: commit it`);
   }
-  const { messages, parcels } = JSON.parse(readFileSync(path, 'utf8')) as Written;
-  const unpacked = parcels.map(({ fds, bytes }) => unpack({ fds, bytes: Buffer.from(bytes, 'base64') }));
+  const { messages, state, surplus } = read(path);
   const advice =
     'another version would misread this: raise FORMAT. Before the first release with this FORMAT, and where both ' +
     `versions understand each other, delete ${path} and run this test twice`;
-  assert.deepEqual(messages.map(readMessage), Object.values(MESSAGES), advice);
-  const state = { ports: unpacked.flatMap(({ ports }) => ports), records: unpacked.flatMap(({ records }) => records) };
-  assert.deepEqual(state, STATE, advice);
+  assert.deepEqual(messages, Object.values(MESSAGES), advice);
+  assert.deepEqual({ state, surplus }, { state: STATE, surplus: [] }, advice);
 });
+
+test('what a program of format 4 hands over is read as this one would have meant it', () => {
+  const { messages, state, surplus } = read(pathOf(4));
+  const { name: _, ...address } = ONE;
+  const { ownFd: __, ...flow } = UDP_FLOW;
+  const { name: ___, ...client } = CLIENT;
+  assert.deepEqual(messages, [
+    { ...MESSAGES.hello, versions: [4] },
+    { ...MESSAGES.begin, weights: [{ ...address, weight: 0, before: 7 }] },
+    ...Object.values(MESSAGES).slice(2),
+  ]);
+  const records = [{ ...DIALLING, client }, { ...ESTABLISHED, client }, flow, WAITING];
+  // Two further sockets of the UDP port.
+  assert.deepEqual({ state, surplus }, { state: { ...STATE, records }, surplus: [7, 8] });
+});
+
+function pathOf(format: number): string {
+  return join(import.meta.dirname, `../golden/hand-over-${format}.json`);
+}
+
+function read(path: string) {
+  const { messages, parcels } = JSON.parse(readFileSync(path, 'utf8')) as Written;
+  const unpacked = parcels.map(({ fds, bytes }) => unpack({ fds, bytes: Buffer.from(bytes, 'base64') }));
+  const [ports, records] = [unpacked.flatMap((each) => each.ports), unpacked.flatMap((each) => each.records)];
+  const surplus = unpacked.flatMap((each) => each.surplus);
+  return { messages: messages.map(readMessage), state: { ports, records }, surplus };
+}

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { SetWeight } from '../../src/model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../src/model/hand-over.ts';
 import type { Channel } from '../../src/upgrade/channel.ts';
-import { FORMAT, type Message } from '../../src/upgrade/protocol.ts';
+import { FORMAT, FORMATS, type Message } from '../../src/upgrade/protocol.ts';
 import { awaitSupervision, takeOver } from '../../src/upgrade/take-over.ts';
 import { ConnectionsLostError, handOver } from '../../src/upgrade/upgrade.ts';
 import type { Clock } from '../../src/util/clock.ts';
@@ -417,6 +417,17 @@ async function taking(dataPlane = new FakeDataPlane()) {
   await predecessor.expect('hello');
   return { predecessor, channel, taken };
 }
+
+test('a successor says that it reads the format of the version before, too', async () => {
+  const [predecessor, channel] = channelPair();
+  const setup = { dataPlane: new FakeDataPlane(), program: '9.9', known: NOTHING_UNUSABLE, onAdopted };
+  const taken = takeOver(channel, setup);
+  const { versions } = await predecessor.expect('hello');
+  predecessor.close();
+  await assert.rejects(taken);
+  channel.close();
+  assert.deepEqual([versions, FORMATS.at(-1)], [[4, 5], FORMAT]);
+});
 
 const BEGIN: Message = { kind: 'begin', weights: [] };
 

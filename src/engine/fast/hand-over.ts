@@ -1,6 +1,8 @@
 import type { ListenSpec } from '../../model/data-plane.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../model/hand-over.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
+import { close } from '../../sys/descriptor.ts';
+import { stopReceiving } from './listen-socket.ts';
 import { CLOSED_PORT, type PortState, pack, unpack } from './parcels.ts';
 import { NO_PORT, type PortId } from './worker/protocol.ts';
 import type { LiveRecord } from './worker/records.ts';
@@ -104,6 +106,12 @@ export class FastHandOver implements HandOver {
     // Receiving the next parcel only then shows the predecessor that this process makes progress.
     for await (const parcel of parcels) {
       const unpacked = unpack(parcel);
+      for (const fd of unpacked.surplus) {
+        // The predecessor has it open for longer. What it has received already is lost. If the predecessor goes on after
+        // all, its first socket receives everything.
+        stopReceiving(fd);
+        close(fd);
+      }
       ports.push(...(await Promise.all(unpacked.ports.map((port) => this.#host.adoptPort(port)))));
       await this.#adoptRecords(unpacked.records, ports);
     }

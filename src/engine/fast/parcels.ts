@@ -4,13 +4,14 @@ import type { AdoptedPort, Parcel } from '../../model/hand-over.ts';
 import type { PickerRecord } from '../../services/picker.ts';
 import { isReplyPath } from '../../sys/datagram-inbox.ts';
 import { MAX_DATAGRAM_BYTES } from '../../sys/datagram-slots.ts';
+import { type Upgraded, upgraded } from './format-4.ts';
 import type { LiveRecord, SideRecord } from './worker/records.ts';
 
 /*
  * The format of the fast engine's parcels: first the ports, then connections and flows, each as V8's structured clone,
  * with indices into the parcel's descriptors in place of descriptors. The sender is our own parent process, and both
  * have agreed on the version of this format, so only what could do harm is checked on arrival. A change of these types
- * that another version would misread needs a new version in src/upgrade/protocol.ts.
+ * that another version would misread needs a new version in src/upgrade/protocol.ts, and a conversion as in format-4.ts.
  */
 
 /** In place of the number of a port that is closed by now. */
@@ -50,15 +51,17 @@ export function* pack({ ports, records }: Unpacked): Iterable<Parcel> {
 }
 
 /** Throws an Error that says what is wrong with it. */
-export function unpack({ fds, bytes }: Parcel): Unpacked {
+export function unpack({ fds, bytes }: Parcel): Upgraded {
   const deserializer = new Deserializer(bytes);
   deserializer.readHeader();
   const unused = new Set(fds);
-  const unpacked = withDescriptors(deserializer.readValue(), (index) => {
+  const taken = (index: number) => {
     const fd = fds[index];
     if (fd === undefined || !unused.delete(fd)) throw new Error(`a parcel has no descriptor ${index}`);
     return fd;
-  });
+  };
+  const read = upgraded(deserializer.readValue());
+  const unpacked = { ...withDescriptors(read, taken), surplus: read.surplus.map(taken) };
   if (unused.size > 0) throw new Error(`a parcel has ${unused.size} descriptors that nothing in it uses`);
   for (const record of unpacked.records) {
     // A worker copies them into memory of the kernel's structures.

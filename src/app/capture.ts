@@ -1,4 +1,5 @@
 import { type Candidate, type Choice, chooseMethod } from '../capture/choose.ts';
+import type { Iptables } from '../capture/iptables/iptables.ts';
 import { IptablesMethod } from '../capture/iptables/method.ts';
 import type { CaptureMethod } from '../capture/method.ts';
 import type { Config } from '../config/config.ts';
@@ -6,6 +7,7 @@ import { machine } from '../kernel/addresses.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
 import { type Flavour, installedTools, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
+import { iptablesWithoutPrograms } from '../kernel/iptables/without-programs.ts';
 import { type NftOptions, nftMethod, openNft } from '../kernel/nft/open-nft.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Log } from '../util/log.ts';
@@ -50,17 +52,31 @@ export async function everyMethod(
   connectionMark: number | undefined,
   means: Means,
 ): Promise<readonly CaptureMethod[]> {
-  const flavours = mode === 'auto' ? await installedTools(means.exec) : [mode];
-  const byIptables = flavours.map((flavour) => openIptables(flavour, means));
-  const all = await Promise.all([...byIptables, nftMethod(nftOptions(connectionMark, means))]);
-  return all.filter((each) => each !== undefined);
+  const byIptables =
+    mode === 'auto'
+      ? await everyIptables(means)
+      : [await createIptables({ flavour: mode, exec: means.exec, log: means.log })];
+  const byNft = await nftMethod(nftOptions(connectionMark, means));
+  return [...byIptables.map((iptables) => iptablesMethod(iptables, means)), ...(byNft === undefined ? [] : [byNft])];
+}
+
+async function everyIptables(means: Means): Promise<readonly Iptables[]> {
+  const tools = await installedTools(means.exec);
+  const all = tools.map((flavour) => createIptables({ flavour, exec: means.exec, log: means.log }));
+  // Its programs may have been removed since.
+  const isGone = tools.every(({ flavour }) => flavour !== 'nft');
+  const found = await Promise.all([isGone ? iptablesWithoutPrograms() : undefined, ...all]);
+  return found.filter((each) => each !== undefined);
 }
 
 function nftOptions(mark: number | undefined, { exec, log }: Means): NftOptions {
   return { exec, mark, isLocal: machine.isLocal, clock, log };
 }
 
-export async function openIptables(flavour: Flavour | 'auto' | Tools, { exec, log }: Means): Promise<CaptureMethod> {
-  const iptables = await createIptables({ flavour, exec, log });
+export async function openIptables(flavour: Flavour | 'auto' | Tools, means: Means): Promise<CaptureMethod> {
+  return iptablesMethod(await createIptables({ flavour, exec: means.exec, log: means.log }), means);
+}
+
+function iptablesMethod(iptables: Iptables, { log }: Means): CaptureMethod {
   return new IptablesMethod({ iptables, isLocal: machine.isLocal, clock, log });
 }

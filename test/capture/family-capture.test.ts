@@ -89,6 +89,18 @@ describe('a change of the method that captures', () => {
     }
   });
 
+  test('waits for tables of iptables that are locked', async () => {
+    const { before, capture, log, isLeft } = await machine();
+    const restore = before.restore.bind(before);
+    before.restore = () => Promise.reject(new IptablesError('locked', 'another program holds the lock'));
+    await capture.sync(CHANGED);
+    assert.ok(await isLeft());
+    before.restore = restore;
+    await capture.sync(CHANGED);
+    assert.ok(!(await isLeft()));
+    assert.deepEqual(log.of('warn'), []);
+  });
+
   test('does not wait for a method that does not work here, but for one that is locked', async () => {
     const { capture, method } = await machine();
     const fails = (mayPass: boolean) => async () => {

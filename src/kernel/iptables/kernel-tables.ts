@@ -5,6 +5,7 @@ import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
   askNetfilter,
+  changeNetfilter,
   dumpNetfilter,
   encodeAttribute,
   encodeMessage,
@@ -20,6 +21,7 @@ import { must } from '../../sys/sys-error.ts';
 const NFNL_SUBSYS_NFTABLES = 10;
 const GETCHAIN = (NFNL_SUBSYS_NFTABLES << 8) | 4;
 const GETRULE = (NFNL_SUBSYS_NFTABLES << 8) | 7;
+const DELCHAIN = (NFNL_SUBSYS_NFTABLES << 8) | 5;
 const DELRULE = (NFNL_SUBSYS_NFTABLES << 8) | 8;
 const GETGEN = (NFNL_SUBSYS_NFTABLES << 8) | 16;
 const NFNL_MSG_BATCH_BEGIN = 0x10;
@@ -104,24 +106,54 @@ export async function nftRules(family: IpFamily, table: Table, chain: string): P
   return rules;
 }
 
+interface RulePlace {
+  readonly chain: string;
+  readonly handle: bigint;
+}
+
 /** Deletes all of these rules or, throwing a `SysError`, none. */
-export function deleteNftRules(
+export function deleteNftRules(family: IpFamily, table: string, rules: readonly RulePlace[]): void {
+  askNetfilter(batch(rules.map((rule) => ruleDeletion(family, table, rule))));
+}
+
+function ruleDeletion(family: IpFamily, table: string, { chain, handle }: RulePlace): Buffer {
+  const id = Buffer.alloc(8);
+  id.writeBigUInt64BE(handle);
+  return encodeMessage(DELRULE, 0, [
+    nfgenmsg(ADDRESS_FAMILY[family]),
+    encodeAttribute(NFTA_RULE_TABLE, cString(table)),
+    encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
+    encodeAttribute(NFTA_RULE_HANDLE, id),
+  ]);
+}
+
+function batch(messages: readonly Buffer[]): Buffer {
+  const bound = (type: number) => encodeMessage(type, 0, [nfgenmsg(0, NFNL_SUBSYS_NFTABLES)]);
+  return Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...messages, bound(NFNL_MSG_BATCH_END)]);
+}
+
+/**
+ * Deletes these rules, empties these chains, and deletes some of them: all or nothing. No rule may jump to a deleted
+ * chain any more. Rejects with a `SysError`.
+ */
+export async function removeNftChains(
   family: IpFamily,
-  table: string,
-  rules: readonly { readonly chain: string; readonly handle: bigint }[],
-): void {
-  const deletions = rules.map(({ chain, handle }) => {
-    const id = Buffer.alloc(8);
-    id.writeBigUInt64BE(handle);
-    return encodeMessage(DELRULE, 0, [
+  table: Table,
+  { rules, emptied, deleted }: { rules: readonly RulePlace[]; emptied: readonly string[]; deleted: readonly string[] },
+): Promise<void> {
+  const chain = (type: number, nameAttribute: number) => (name: string) =>
+    encodeMessage(type, 0, [
       nfgenmsg(ADDRESS_FAMILY[family]),
       encodeAttribute(NFTA_RULE_TABLE, cString(table)),
-      encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
-      encodeAttribute(NFTA_RULE_HANDLE, id),
+      encodeAttribute(nameAttribute, cString(name)),
     ]);
-  });
-  const bound = (type: number) => encodeMessage(type, 0, [nfgenmsg(0, NFNL_SUBSYS_NFTABLES)]);
-  askNetfilter(Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...deletions, bound(NFNL_MSG_BATCH_END)]));
+  await changeNetfilter(
+    batch([
+      ...rules.map((rule) => ruleDeletion(family, table, rule)),
+      ...emptied.map(chain(DELRULE, NFTA_RULE_CHAIN)),
+      ...deleted.map(chain(DELCHAIN, NFTA_CHAIN_NAME)),
+    ]),
+  );
 }
 
 /** A rule whose last expression is one of these decides nothing. */

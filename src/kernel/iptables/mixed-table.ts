@@ -11,8 +11,11 @@ export interface MixedTableOptions {
   readonly table: Table;
   /** Only this chain. */
   readonly only?: string;
-  /** Runs one `iptables-restore --noflush` and returns its output. Rejects with {@link IptablesError}. */
-  readonly restore: (text: string) => Promise<string>;
+  /**
+   * Runs one `iptables-restore --noflush` and returns its output. Rejects with {@link IptablesError}. `undefined` where
+   * there are no tools: then the rules of all chains come from the kernel.
+   */
+  readonly restore: ((text: string) => Promise<string>) | undefined;
 }
 
 /** Chains that the tools print: those of kubelet, kube-proxy and this program. */
@@ -52,11 +55,13 @@ async function readOnce(options: MixedTableOptions): Promise<string> {
   const all = await kernel.nftChains(family, table);
   const chains = all.filter(({ name }) => NAME.test(name) && (only === undefined || name === only));
   if (chains.length === 0) return '';
-  const kubes = chains.flatMap(({ name }) => (KUBES.test(name) ? [name] : []));
+  const { restore } = options;
+  const isPrintable = (name: string) => restore !== undefined && KUBES.test(name);
+  const kubes = chains.flatMap(({ name }) => (isPrintable(name) ? [name] : []));
   const { text, notPrinted } = await printed(kubes, options);
   const lines = [text];
   for (const { name } of chains) {
-    if (!KUBES.test(name) || notPrinted.has(name)) lines.push(await rulesFromKernel(name, options));
+    if (!isPrintable(name) || notPrinted.has(name)) lines.push(await rulesFromKernel(name, options));
   }
   const policies = chains.flatMap(({ name, policy }) => (policy === undefined ? [] : `-P ${name} ${policy}`));
   const heads = chains.map(({ name, policy = '-' }) => `:${name} ${policy} [0:0]`);
@@ -71,7 +76,7 @@ async function printed(
   const notPrinted = new Set<string>();
   for (;;) {
     const listing = chains.filter((chain) => !notPrinted.has(chain)).map((chain) => `-S ${chain}\n`);
-    if (listing.length === 0) return { text: '', notPrinted };
+    if (restore === undefined || listing.length === 0) return { text: '', notPrinted };
     try {
       // One program for all chains: the text for a restore may include listings.
       const text = await restore(`*${table}\n${listing.join('')}COMMIT\n`);

@@ -3,6 +3,7 @@ import { mkdirSync, symlinkSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -65,6 +66,30 @@ describe('a proxy that chooses how it captures', () => {
     await waitFor('the table is gone', async () => (await environment.nft.lines()).join('') === '');
     assert.ok(await answers(host)());
     assert.notDeepEqual(await environment.iptables.rules('KUBE-PORTALS-CONTAINER'), []);
+  });
+
+  test('removes the rules of iptables-nft where its programs are gone, and so does --cleanup', async () => {
+    const { node } = environment.topology;
+    const nft = new Iptables(node, 'nft');
+    const ours = async () => (await nft.dump()).filter((line) => line.includes('KUBE-'));
+    const host = writeService();
+    const byIptables = ['--capture', 'iptables', '--iptables-mode', 'nft'];
+    const first = await environment.startProxy({ args: byIptables });
+    await waitFor('iptables-nft captures', answers(host));
+    await nft.must('-t nat -A PREROUTING -p tcp --dport 7 -j RETURN');
+    await first.stop();
+    const { path } = await programs('without-iptables', 'nft');
+    const through = ['env', `PATH=${path}`];
+    const second = await environment.startProxy({ args: ['--capture', 'auto', '--iptables-mode', 'auto'], through });
+    await waitFor('the rules are gone', async () => (await ours()).length === 0);
+    assert.ok(await answers(host)());
+    await second.stop();
+    const third = await environment.startProxy({ args: byIptables });
+    await waitFor('iptables-nft captures', async () => (await ours()).length > 0);
+    await third.stop();
+    await node.output([...through, PROGRAM, '--cleanup']);
+    assert.deepEqual(await ours(), []);
+    assert.match((await nft.save()).join('\n'), /-A PREROUTING -p tcp -m tcp --dport 7 -j RETURN/);
   });
 
   for (const [now, args] of Object.entries({

@@ -1,0 +1,41 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { test } from 'node:test';
+import { type Iptables, IptablesError } from '../../../src/capture/iptables/iptables.ts';
+import { IptablesMethod } from '../../../src/capture/iptables/method.ts';
+import { iptablesWithoutPrograms } from '../../../src/kernel/iptables/without-programs.ts';
+import type { IpFamily } from '../../../src/model/address.ts';
+import { systemClock as clock } from '../../../src/util/system-clock.ts';
+import { IPV6_NODE, nodeFacts, planText, portal, renderPortals } from '../../capture/fixtures.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+
+const FOREIGN = '-A PREROUTING -p tcp -m tcp --dport 7 -j RETURN';
+
+for (const [family, prefix, node, clusterIP] of [
+  ['IPv4', 'iptables', nodeFacts(), '10.96.0.1'],
+  ['IPv6', 'ip6tables', IPV6_NODE, 'fd00:96::1'],
+] as const satisfies readonly (readonly [IpFamily, string, unknown, string])[]) {
+  test(`all that iptables-nft has written for ${family} is removed without it, and nothing else`, async () => {
+    const run = (program: string, args: readonly string[], input?: string) =>
+      execFileSync(program, args, { encoding: 'utf8', input, stdio: ['pipe', 'pipe', 'pipe'] });
+    const iptables = (await iptablesWithoutPrograms()) as Iptables;
+    const method = new IptablesMethod({ iptables, isLocal: () => false, clock, log: new RecordingLog() });
+    assert.equal(await method.remove(family, { kubeProxys: false }), undefined);
+    const portals = Array.from({ length: 300 }, (_, i) =>
+      portal({ name: `shop/web-${i}`, port: 80 + i, clusterIPs: [clusterIP], nodePort: 30_000 + i }),
+    );
+    const { rules } = renderPortals(portals, node);
+    for (const table of ['nat', 'filter'] as const) {
+      run(`${prefix}-nft-restore`, ['--noflush'], planText(table, '', rules));
+    }
+    run(`${prefix}-nft`, ['-t', 'nat', ...FOREIGN.split(' ')]);
+    assert.deepEqual(await method.remove(family, { kubeProxys: false }), []);
+    const left = run(`${prefix}-nft-save`, []).split('\n');
+    assert.deepEqual(
+      left.filter((line) => /KUBE|^-A/.test(line)),
+      [FOREIGN],
+    );
+    await assert.rejects(iptables.restore(family, `*nat\n${FOREIGN}\nCOMMIT\n`), IptablesError);
+  });
+}

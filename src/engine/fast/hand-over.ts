@@ -107,8 +107,8 @@ export class FastHandOver implements HandOver {
     for await (const parcel of parcels) {
       const unpacked = unpack(parcel);
       for (const fd of unpacked.surplus) {
-        // The predecessor has it open for longer. What it has received already is lost. If the predecessor goes on after
-        // all, its first socket receives everything.
+        // The predecessor has it open for longer. What it has received already is lost. If the predecessor goes on,
+        // its first socket receives everything.
         stopReceiving(fd);
         close(fd);
       }

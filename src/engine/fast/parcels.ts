@@ -11,7 +11,8 @@ import type { LiveRecord, SideRecord } from './worker/records.ts';
  * The format of the fast engine's parcels: first the ports, then connections and flows, each as V8's structured clone,
  * with indices into the parcel's descriptors in place of descriptors. The sender is our own parent process, and both
  * have agreed on the version of this format, so only what could do harm is checked on arrival. A change of these types
- * that another version would misread needs a new version in src/upgrade/protocol.ts, and a conversion as in format-4.ts.
+ * that another version would misread needs a new version in src/upgrade/protocol.ts, and a conversion as in
+ * format-4.ts.
  */
 
 /** In place of the number of a port that is closed by now. */

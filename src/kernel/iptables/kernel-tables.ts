@@ -11,39 +11,36 @@ import {
   encodeMessage,
   NLM_F_DUMP,
   nfgenmsg,
-  visitAttributes,
 } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY, getOption, IPPROTO_IP, IPPROTO_IPV6, SOCK_RAW, socket } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
+import {
+  attributesIn,
+  batch,
+  cString,
+  NFT_GOTO,
+  NFT_MSG,
+  NFTA_DATA_VERDICT,
+  NFTA_LIST_ELEM,
+  NFTA_RULE_CHAIN,
+  NFTA_RULE_HANDLE,
+  NFTA_RULE_TABLE,
+  NFTA_VERDICT_CHAIN,
+  NFTA_VERDICT_CODE,
+  textOf,
+} from '../nft/messages.ts';
 
 /* The kernel's tables without the iptables programs. Messages: uapi/linux/netfilter/nf_tables.h. */
-
-const NFNL_SUBSYS_NFTABLES = 10;
-const GETCHAIN = (NFNL_SUBSYS_NFTABLES << 8) | 4;
-const GETRULE = (NFNL_SUBSYS_NFTABLES << 8) | 7;
-const DELCHAIN = (NFNL_SUBSYS_NFTABLES << 8) | 5;
-const DELRULE = (NFNL_SUBSYS_NFTABLES << 8) | 8;
-const GETGEN = (NFNL_SUBSYS_NFTABLES << 8) | 16;
-const NFNL_MSG_BATCH_BEGIN = 0x10;
-const NFNL_MSG_BATCH_END = 0x11;
 
 const NFTA_GEN_ID = 1;
 const NFTA_CHAIN_TABLE = 1;
 const NFTA_CHAIN_NAME = 3;
 const NFTA_CHAIN_POLICY = 5;
 const NF_DROP = 0;
-const NFTA_RULE_TABLE = 1;
-const NFTA_RULE_CHAIN = 2;
-const NFTA_RULE_HANDLE = 3;
 const NFTA_RULE_EXPRESSIONS = 4;
-const NFTA_LIST_ELEM = 1;
 const NFTA_EXPR_NAME = 1;
 const NFTA_EXPR_DATA = 2;
 const NFTA_IMMEDIATE_DATA = 2;
-const NFTA_DATA_VERDICT = 2;
-const NFTA_VERDICT_CODE = 1;
-const NFTA_VERDICT_CHAIN = 2;
-const NFT_GOTO = -4;
 
 /** A rule of nf_tables, whether iptables can print it or not. */
 export interface NftRule {
@@ -58,9 +55,9 @@ export interface NftRule {
 /** Another number after each change of any nf_tables table in this network namespace. Throws a `SysError`. */
 export function nftGeneration(): number {
   let id: number | undefined;
-  askNetfilter(encodeMessage(GETGEN, 0, [nfgenmsg(0)]), {
+  askNetfilter(encodeMessage(NFT_MSG.GETGEN, 0, [nfgenmsg(0)]), {
     visit: (bytes, begin, end) => {
-      id ??= readAttributes(bytes.subarray(begin, end)).get(NFTA_GEN_ID)?.readUInt32BE();
+      id ??= attributesIn(bytes.subarray(begin, end)).get(NFTA_GEN_ID)?.readUInt32BE();
     },
   });
   if (id === undefined) throw new Error('the kernel does not report the generation of nf_tables');
@@ -76,9 +73,9 @@ export interface NftChain {
 /** The chains of a table; none where it does not exist. Rejects with a `SysError`. */
 export async function nftChains(family: IpFamily, table: Table): Promise<readonly NftChain[]> {
   const chains: NftChain[] = [];
-  const request = encodeMessage(GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]);
+  const request = encodeMessage(NFT_MSG.GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]);
   await dumpNetfilter(request, (bytes, begin, end) => {
-    const chain = readAttributes(bytes.subarray(begin, end));
+    const chain = attributesIn(bytes.subarray(begin, end));
     if (textOf(chain.get(NFTA_CHAIN_TABLE)) !== table) return;
     const policy = chain.get(NFTA_CHAIN_POLICY)?.readUInt32BE();
     const name = textOf(chain.get(NFTA_CHAIN_NAME));
@@ -90,13 +87,13 @@ export async function nftChains(family: IpFamily, table: Table): Promise<readonl
 /** The rules of a chain, in order. Rejects with a `SysError`. */
 export async function nftRules(family: IpFamily, table: Table, chain: string): Promise<readonly NftRule[]> {
   const rules: NftRule[] = [];
-  const request = encodeMessage(GETRULE, NLM_F_DUMP, [
+  const request = encodeMessage(NFT_MSG.GETRULE, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
     encodeAttribute(NFTA_RULE_TABLE, cString(table)),
     encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
   ]);
   await dumpNetfilter(request, (bytes, begin, end) => {
-    const rule = readAttributes(bytes.subarray(begin, end));
+    const rule = attributesIn(bytes.subarray(begin, end));
     rules.push({
       handle: rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE() ?? 0n,
       target: targetOf(rule.get(NFTA_RULE_EXPRESSIONS)),
@@ -119,17 +116,12 @@ export function deleteNftRules(family: IpFamily, table: string, rules: readonly 
 function ruleDeletion(family: IpFamily, table: string, { chain, handle }: RulePlace): Buffer {
   const id = Buffer.alloc(8);
   id.writeBigUInt64BE(handle);
-  return encodeMessage(DELRULE, 0, [
+  return encodeMessage(NFT_MSG.DELRULE, 0, [
     nfgenmsg(ADDRESS_FAMILY[family]),
     encodeAttribute(NFTA_RULE_TABLE, cString(table)),
     encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
     encodeAttribute(NFTA_RULE_HANDLE, id),
   ]);
-}
-
-function batch(messages: readonly Buffer[]): Buffer {
-  const bound = (type: number) => encodeMessage(type, 0, [nfgenmsg(0, NFNL_SUBSYS_NFTABLES)]);
-  return Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...messages, bound(NFNL_MSG_BATCH_END)]);
 }
 
 /**
@@ -150,8 +142,8 @@ export async function removeNftChains(
   await changeNetfilter(
     batch([
       ...rules.map((rule) => ruleDeletion(family, table, rule)),
-      ...emptied.map(chain(DELRULE, NFTA_RULE_CHAIN)),
-      ...deleted.map(chain(DELCHAIN, NFTA_CHAIN_NAME)),
+      ...emptied.map(chain(NFT_MSG.DELRULE, NFTA_RULE_CHAIN)),
+      ...deleted.map(chain(NFT_MSG.DELCHAIN, NFTA_CHAIN_NAME)),
     ]),
   );
 }
@@ -161,34 +153,17 @@ const PASSING = new Set(['meta', 'ct', 'counter', 'log', 'dynset', 'notrack', 'p
 
 /** {@link NftRule.target} of a rule's expressions: the last one decides. */
 function targetOf(expressions: Buffer | undefined): string {
-  const last = readAttributes(expressions).get(NFTA_LIST_ELEM);
-  const expression = readAttributes(last);
+  const last = attributesIn(expressions).get(NFTA_LIST_ELEM);
+  const expression = attributesIn(last);
   const name = textOf(expression.get(NFTA_EXPR_NAME));
   if (name === 'immediate') {
-    const data = readAttributes(expression.get(NFTA_EXPR_DATA)).get(NFTA_IMMEDIATE_DATA);
-    const verdict = readAttributes(readAttributes(data).get(NFTA_DATA_VERDICT));
+    const data = attributesIn(expression.get(NFTA_EXPR_DATA)).get(NFTA_IMMEDIATE_DATA);
+    const verdict = attributesIn(attributesIn(data).get(NFTA_DATA_VERDICT));
     const chain = verdict.get(NFTA_VERDICT_CHAIN);
     const isGoto = verdict.get(NFTA_VERDICT_CODE)?.readInt32BE() === NFT_GOTO;
     if (chain !== undefined) return `${isGoto ? '-g' : '-j'} ${textOf(chain)}`;
   }
   return PASSING.has(name) ? '' : '-j NFT';
-}
-
-/** The contents of attributes by type; of several with the same type, the last. */
-function readAttributes(bytes: Buffer | undefined): ReadonlyMap<number, Buffer> {
-  const contents = new Map<number, Buffer>();
-  if (bytes !== undefined) {
-    visitAttributes(bytes, 0, bytes.length, (type, begin, end) => contents.set(type, bytes.subarray(begin, end)));
-  }
-  return contents;
-}
-
-function cString(name: string): Buffer {
-  return Buffer.from(`${name}\0`, 'latin1');
-}
-
-function textOf(bytes: Buffer | undefined): string {
-  return (bytes?.toString('latin1') ?? '').replace(/\0.*$/s, '');
 }
 
 /*

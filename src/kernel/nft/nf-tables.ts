@@ -19,6 +19,21 @@ import {
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { ENOENT, SysError } from '../../sys/sys-error.ts';
 import { ipBytes, ipText } from '../../util/ip-bytes.ts';
+import {
+  attributesIn,
+  batch,
+  cString,
+  NFT_GOTO,
+  NFT_MSG,
+  NFTA_DATA_VERDICT,
+  NFTA_LIST_ELEM,
+  NFTA_RULE_CHAIN,
+  NFTA_RULE_HANDLE,
+  NFTA_RULE_TABLE,
+  NFTA_VERDICT_CHAIN,
+  NFTA_VERDICT_CODE,
+  textOf,
+} from './messages.ts';
 
 export { nftGeneration } from '../iptables/kernel-tables.ts';
 
@@ -27,34 +42,16 @@ export { nftGeneration } from '../iptables/kernel-tables.ts';
  * sets that newer ones have made (kubernetes/kubernetes#136786). Messages: uapi/linux/netfilter/nf_tables.h.
  */
 
-const NFNL_SUBSYS_NFTABLES = 10;
-const message = (number: number) => (NFNL_SUBSYS_NFTABLES << 8) | number;
-const DELTABLE = message(2);
-const GETRULE = message(7);
-const NEWSETELEM = message(12);
-const GETSETELEM = message(13);
-const DELSETELEM = message(14);
-const NFNL_MSG_BATCH_BEGIN = 0x10;
-const NFNL_MSG_BATCH_END = 0x11;
-
 const NFTA_TABLE_NAME = 1;
-const NFTA_RULE_TABLE = 1;
-const NFTA_RULE_CHAIN = 2;
-const NFTA_RULE_HANDLE = 3;
 const NFTA_SET_ELEM_LIST_TABLE = 1;
 const NFTA_SET_ELEM_LIST_SET = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS = 3;
-const NFTA_LIST_ELEM = 1;
 const NFTA_SET_ELEM_KEY = 1;
 const NFTA_SET_ELEM_DATA = 2;
 const NFTA_SET_ELEM_TIMEOUT = 4;
 const NFTA_SET_ELEM_EXPIRATION = 5;
 const NFTA_SET_ELEM_USERDATA = 6;
 const NFTA_DATA_VALUE = 1;
-const NFTA_DATA_VERDICT = 2;
-const NFTA_VERDICT_CODE = 1;
-const NFTA_VERDICT_CHAIN = 2;
-const NFT_GOTO = -4;
 
 /** Of libnftnl (`NFTNL_UDATA_SET_ELEM_COMMENT`): what `nft` prints as the comment. */
 const UDATA_COMMENT = 0;
@@ -71,8 +68,8 @@ const MAX_MESSAGE_BYTES = 16_384;
 /** Rejects with a `SysError`. */
 export async function changeElements(family: IpFamily, { deleted, added }: ElementChange): Promise<void> {
   const messages = [
-    ...elementMessages(family, deleted, (element) => encodeElement(element, false), DELSETELEM, 0),
-    ...elementMessages(family, added, (element) => encodeElement(element, true), NEWSETELEM, NLM_F_CREATE),
+    ...elementMessages(family, deleted, (element) => encodeElement(element, false), NFT_MSG.DELSETELEM, 0),
+    ...elementMessages(family, added, (element) => encodeElement(element, true), NFT_MSG.NEWSETELEM, NLM_F_CREATE),
   ];
   if (messages.length > 0) await changeNetfilter(batch(messages));
 }
@@ -80,7 +77,7 @@ export async function changeElements(family: IpFamily, { deleted, added }: Eleme
 /** `undefined` where there is no such set. Rejects with a `SysError`. */
 export async function readElements(family: IpFamily, set: SetName): Promise<readonly Element[] | undefined> {
   const elements: Element[] = [];
-  const request = encodeMessage(GETSETELEM, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family]), ...setName(set)]);
+  const request = encodeMessage(NFT_MSG.GETSETELEM, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family]), ...setName(set)]);
   return orAbsent(async () => {
     await dumpNetfilter(request, (bytes, begin, end) => collectElements(set, bytes.subarray(begin, end), elements));
     return elements;
@@ -90,7 +87,7 @@ export async function readElements(family: IpFamily, set: SetName): Promise<read
 /** The element with the key of this one. Rejects with a `SysError`. */
 export async function readElement(family: IpFamily, key: Element): Promise<Element | undefined> {
   const elements: Element[] = [];
-  const [request] = elementMessages(family, [key], (element) => encodeElement(element, false), GETSETELEM, 0);
+  const [request] = elementMessages(family, [key], (element) => encodeElement(element, false), NFT_MSG.GETSETELEM, 0);
   return orAbsent(async () => {
     askNetfilter(request as Buffer, {
       visit: (bytes, begin, end) => collectElements(key.set, bytes.subarray(begin, end), elements),
@@ -102,12 +99,12 @@ export async function readElement(family: IpFamily, key: Element): Promise<Eleme
 /** The handles of the rules in each chain of our table. Rejects with a `SysError`. */
 export async function readRules(family: IpFamily): Promise<ReadonlyMap<string, string>> {
   const chains = new Map<string, string>();
-  const request = encodeMessage(GETRULE, NLM_F_DUMP, [
+  const request = encodeMessage(NFT_MSG.GETRULE, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
     encodeAttribute(NFTA_RULE_TABLE, cString(TABLE)),
   ]);
   await dumpNetfilter(request, (bytes, begin, end) => {
-    const rule = attributes(bytes.subarray(begin, end));
+    const rule = attributesIn(bytes.subarray(begin, end));
     if (textOf(rule.get(NFTA_RULE_TABLE)) !== TABLE) return;
     const chain = textOf(rule.get(NFTA_RULE_CHAIN));
     chains.set(chain, `${chains.get(chain) ?? ''} ${rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE()}`);
@@ -117,7 +114,7 @@ export async function readRules(family: IpFamily): Promise<ReadonlyMap<string, s
 
 /** Resolves with whether it was there. Rejects with a `SysError`. */
 export async function deleteNftTable(family: IpFamily, table: string): Promise<boolean> {
-  const deletion = encodeMessage(DELTABLE, 0, [
+  const deletion = encodeMessage(NFT_MSG.DELTABLE, 0, [
     nfgenmsg(ADDRESS_FAMILY[family]),
     encodeAttribute(NFTA_TABLE_NAME, cString(table)),
   ]);
@@ -131,11 +128,6 @@ async function orAbsent<T>(ask: () => Promise<T>): Promise<T | undefined> {
     if (error instanceof SysError && error.errno === ENOENT) return undefined;
     throw error;
   }
-}
-
-function batch(messages: readonly Buffer[]): Buffer {
-  const bound = (type: number) => encodeMessage(type, 0, [nfgenmsg(0, NFNL_SUBSYS_NFTABLES)]);
-  return Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...messages, bound(NFNL_MSG_BATCH_END)]);
 }
 
 /** Elements of one set that follow each other share a message. */
@@ -244,7 +236,7 @@ function milliseconds(value: number): Buffer {
 }
 
 function collectElements(set: SetName, list: Buffer, into: Element[]): void {
-  const elements = attributes(list).get(NFTA_SET_ELEM_LIST_ELEMENTS);
+  const elements = attributesIn(list).get(NFTA_SET_ELEM_LIST_ELEMENTS);
   if (elements === undefined) return;
   visitAttributes(elements, 0, elements.length, (type, begin, end) => {
     const element = type === NFTA_LIST_ELEM ? decodeElement(set, elements, begin, end) : undefined;
@@ -278,7 +270,7 @@ function decodeData(bytes: Buffer, begin: number, end: number): number | string 
   visitAttributes(bytes, begin, end, (type, from, to) => {
     if (type === NFTA_DATA_VALUE && to - from >= 2) data = bytes.readUInt16BE(from);
     else if (type === NFTA_DATA_VERDICT) {
-      data = textOf(attributes(bytes.subarray(from, to)).get(NFTA_VERDICT_CHAIN));
+      data = textOf(attributesIn(bytes.subarray(from, to)).get(NFTA_VERDICT_CHAIN));
     }
   });
   return data;
@@ -292,21 +284,4 @@ function decodeComment(bytes: Buffer): string {
     else if (bytes[at] === UDATA_REST) rest = text();
   }
   return comment + rest;
-}
-
-/** The contents of attributes by type. */
-function attributes(bytes: Buffer | undefined): ReadonlyMap<number, Buffer> {
-  const contents = new Map<number, Buffer>();
-  if (bytes === undefined) return contents;
-  visitAttributes(bytes, 0, bytes.length, (type, begin, end) => contents.set(type, bytes.subarray(begin, end)));
-  return contents;
-}
-
-function cString(text: string): Buffer {
-  return Buffer.from(`${text}\0`, 'latin1');
-}
-
-function textOf(bytes: Buffer | undefined): string {
-  const end = bytes?.indexOf(0) ?? -1;
-  return bytes?.toString('latin1', 0, end < 0 ? undefined : end) ?? '';
 }

@@ -10,7 +10,7 @@ import { sleep } from '../util/wait.ts';
 import { command, type Terminal } from './command.ts';
 import { oneColumnEach } from './format.ts';
 import { endpointsOf } from './near.ts';
-import { askOne, CONTROL_SOCKET, typed } from './shared.ts';
+import { askOne, CONTROL_SOCKET, servicesOf, typed } from './shared.ts';
 
 /** An endpoint may belong to very many Services. At most this many are named. */
 const NAMED = 10;
@@ -186,9 +186,8 @@ class ConnectionsLeft {
     const removed = new Set(this.#busy);
     for (const each of this.#busy) {
       const { namespace, service } = partsOf(each);
-      for await (const services of this.#control.ask('services', { namespace, service, summary: true })) {
-        for (const { name } of services) removed.delete(name);
-      }
+      for await (const { name } of servicesOf(this.#control, { namespace, service, summary: true }))
+        removed.delete(name);
     }
     const [first, ...others] = removed;
     if (first === undefined) return;

@@ -17,8 +17,8 @@ import { printable } from '../util/text.ts';
 import { command } from './command.ts';
 import { capitalized, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
-import { noMatch, servicesOf } from './near.ts';
-import { askOne, CONTROL_SOCKET, JSON_OUTPUT, parseEndpoint, warnOfCaveats } from './shared.ts';
+import { noMatch } from './near.ts';
+import { askOne, CONTROL_SOCKET, JSON_OUTPUT, parseEndpoint, servicesOf, warnOfCaveats } from './shared.ts';
 
 export const EXPLAIN = command({
   name: 'explain',

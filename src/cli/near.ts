@@ -7,15 +7,11 @@ import type { Control } from '../operate/control/protocol.ts';
 import { suggest } from '../util/suggest.ts';
 import { listed } from '../util/text.ts';
 import { isSelected, type Selection, selectionOf } from './list/selection.ts';
-import { askOne, parseEndpoint } from './shared.ts';
+import { askOne, parseEndpoint, servicesOf } from './shared.ts';
 
 /* Names that users type: what they mean, what they may have meant, and what a shell offers. */
 
 const SHOWN = 3;
-
-export async function* servicesOf(control: Control, filter: ServiceFilter): AsyncGenerator<ServiceView> {
-  for await (const piece of control.ask('services', filter)) yield* piece;
-}
 
 async function namesOf(control: Control): Promise<readonly ServicePortName[]> {
   const names = new Set<ServicePortName>();

@@ -1,7 +1,7 @@
 import { UsageError } from '../config/usage-error.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
 import { type Endpoint, endpointOf } from '../model/endpoint.ts';
-import type { NodeView } from '../model/view.ts';
+import type { NodeView, ServiceFilter, ServiceView } from '../model/view.ts';
 import type { CommandName, Commands, Control } from '../operate/control/protocol.ts';
 import type { Terminal, Tools } from './command.ts';
 import { oneColumnEach, shortDuration } from './format.ts';
@@ -65,6 +65,10 @@ export async function askOne<C extends CommandName>(
   for await (const piece of control.ask(command, params)) answer = piece;
   if (answer === undefined) throw new Error('the proxy gave no answer');
   return answer;
+}
+
+export async function* servicesOf(control: Control, filter: ServiceFilter): AsyncGenerator<ServiceView> {
+  for await (const piece of control.ask('services', filter)) yield* piece;
 }
 
 /** Warns on stderr, where scripts do not read, that the printed state may be out of date. */

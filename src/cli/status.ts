@@ -2,8 +2,7 @@ import { type NodeView, SEVERITY, type ServiceState } from '../model/view.ts';
 import { counted } from '../util/text.ts';
 import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
-import { servicesOf } from './near.ts';
-import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT } from './shared.ts';
+import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT, servicesOf } from './shared.ts';
 
 type Counts = Readonly<Record<ServiceState, number>>;
 

@@ -10,8 +10,7 @@ import { type TarFile, tarOf } from '../util/tar.ts';
 import { messageOf, withoutSecrets } from '../util/text.ts';
 import { rfc3339 } from '../util/timestamp.ts';
 import { command } from './command.ts';
-import { servicesOf } from './near.ts';
-import { askOne, CONTROL_SOCKET } from './shared.ts';
+import { askOne, CONTROL_SOCKET, servicesOf } from './shared.ts';
 
 /** What a bug report needs to know of the machine, by the name of its file. None of it holds what clients send. */
 const PROGRAMS: Readonly<Record<string, string>> = {

@@ -6,7 +6,7 @@ import { counted, messageOf } from '../../util/text.ts';
 import { sleep } from '../../util/wait.ts';
 import type { Terminal, Tools } from '../command.ts';
 import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
-import { askOne, caveatsOf, untilInterrupted } from '../shared.ts';
+import { askOne, caveatsOf, servicesOf, untilInterrupted } from '../shared.ts';
 import { isNarrowed, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted each time. */
@@ -90,8 +90,8 @@ async function showUntil(
 async function lookAt({ control, selection, isWanted, order }: WatchOptions): Promise<Look> {
   const node = await askOne(control, 'node', {});
   const services: ServiceView[] = [];
-  for await (const piece of control.ask('services', { ...selection.filter, summary: true })) {
-    services.push(...piece.filter(isWanted));
+  for await (const service of servicesOf(control, { ...selection.filter, summary: true })) {
+    if (isWanted(service)) services.push(service);
   }
   return { node, services: services.sort((a, b) => compare(a, b, ORDERS[order])) };
 }

@@ -17,8 +17,11 @@ export const ENDINGS = [
   'proxy-replaced',
   'proxy-shutdown',
   'proxy-error',
+  'proxy-age',
   'refused-no-endpoints',
   'refused-exhausted',
+  'refused-wait-timeout',
+  'refused-wait-full',
   'refused-limit',
   'refused-error',
 ] as const;
@@ -64,6 +67,8 @@ export interface ConnectionEntry {
   readonly receivedBytes: number;
   readonly sentBytes: number;
   readonly tries: Tries;
+  /** How long it waited for an endpoint. Absent: not at all. */
+  readonly waitedMs?: number;
 }
 
 /** Called on the data path by an engine without threads: must be cheap, and must not throw. */

@@ -37,6 +37,26 @@ export interface Backends extends Pick<EndpointSet, 'endpoints' | 'draining'> {
   readonly proxyProtocol?: ProxyProtocol;
   /** An endpoint's silence after which the first datagrams of a UDP flow go to another one, too. Absent: never. */
   readonly udpReplayMs?: number;
+  /** For clients who have no endpoint now. Absent: they are refused. */
+  readonly waiting?: WaitingTerms;
+  /** Connections and flows of one endpoint. Absent: as many as come. */
+  readonly maxConnections?: number;
+  /** A TCP connection is ended at about this age. Absent: at none. */
+  readonly maxConnectionAgeMs?: number;
+  /** Absent: {@link DataPlaneOptions.endpointDrainTimeoutMs}. */
+  readonly drainTimeoutMs?: number;
+  /** Absent: {@link DataPlaneOptions.udpIdleTimeoutMs}. */
+  readonly udpTimeoutMs?: number;
+}
+
+/** How long clients of one Service port wait, and how many of them. */
+export interface WaitingTerms {
+  /** While no endpoint can be used; 0: they are refused. */
+  readonly forEndpointsMs: number;
+  /** While every endpoint has as many connections as it may have. */
+  readonly whileFullMs: number;
+  /** The next one is refused. */
+  readonly max: number;
 }
 
 /**
@@ -102,6 +122,12 @@ export function boundText(ms: number): string {
   return ms === CONNECT_BOUNDS_MS.at(-1) ? `>${CONNECT_BOUNDS_MS.at(-2)}ms` : `≤${ms}ms`;
 }
 
+/** Clients that waited and no longer do, by the time that they waited: up to so many milliseconds. */
+export const WAIT_BOUNDS_MS = [100, 1_000, 5_000, 30_000, 120_000] as const;
+
+/** The last has those that waited longer, too. */
+export const WAIT_TIMES = WAIT_BOUNDS_MS.map((ms) => `waits${ms}ms` as const);
+
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
  * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `connects1ms` and
@@ -111,7 +137,9 @@ export function boundText(ms: number): string {
  * refused. `notKept`: datagrams that no other endpoint would get if theirs failed, because too many wait for an
  * answer. `pauses`: pauses of accepting while descriptors run out. `affinityForgotten`: clients that may get another
  * endpoint than before, because too many are remembered. `hedges`: second dials while the first was silent.
- * `ejections`: of endpoints that failed too often in a row; `ejected`: those now.
+ * `ejections`: of endpoints that failed too often in a row; `ejected`: those now. `waiting`: clients that wait for an
+ * endpoint now; `waitMs`: the time that those waited who no longer do; `waits100ms` and the like: {@link WAIT_TIMES};
+ * `waitTimeouts`: those of them whose time ran out; `waitRefused`: clients refused because too many wait.
  */
 export const COUNTERS = [
   'connections',
@@ -135,11 +163,16 @@ export const COUNTERS = [
   'ejections',
   'ejected',
   'pauses',
+  'waiting',
+  'waitMs',
+  'waitTimeouts',
+  'waitRefused',
+  ...WAIT_TIMES,
   ...CONNECT_TIMES,
 ] as const;
 
 /** What is there now: they fall, too, and begin with 0 in a process that takes over. */
-export const GAUGES: ReadonlySet<Counter> = new Set(['active', 'ejected']);
+export const GAUGES: ReadonlySet<Counter> = new Set(['active', 'ejected', 'waiting']);
 
 export type Counter = (typeof COUNTERS)[number];
 export type Counters = Record<Counter, number>;
@@ -167,27 +200,32 @@ export interface EndpointStats {
   readonly counters: Readonly<Counters>;
 }
 
-/** `half-closed`: one side of a TCP connection has ended its direction. `flow`: UDP. */
-export type ConnectionState = 'dialling' | 'established' | 'half-closed' | 'flow';
+/** `half-closed`: one side of a TCP connection has ended its direction. `flow`: UDP. `waiting`: for an endpoint. */
+export type ConnectionState = 'waiting' | 'dialling' | 'established' | 'half-closed' | 'flow';
 
 export interface OpenConnection {
   readonly client: Endpoint;
   /** `undefined` while none has been tried. */
   readonly endpoint: Endpoint | undefined;
   readonly state: ConnectionState;
-  /** It ends after this much further silence; whole. Absent where silence does not end it. */
+  /** It ends after this much further silence, or waiting; whole. Absent where neither ends it. */
   readonly expiresMs?: number;
 }
 
 /** `descriptors`: those of the namespace, while few are free. */
 export type Limit = 'flows-per-service' | 'flows-per-namespace' | 'flows-total' | 'descriptors';
 
+/** Why a client got no endpoint. */
+export type Refusal = 'no-endpoints' | 'exhausted' | 'wait-timeout' | 'wait-full';
+
 export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
 
 /** Called on the data path: must be cheap and must not throw. */
 export interface DataPlaneObserver {
-  /** A client was refused: there is no endpoint, or none answered. */
-  clientRefused(event: { name: ServicePortName; client: string; reason: 'no-endpoints' | 'exhausted' }): void;
+  /** A client was refused: there is no endpoint, or none answered, or it would have waited for too long. */
+  clientRefused(event: { name: ServicePortName; client: string; reason: Refusal }): void;
+  /** A client waits for an endpoint, where nobody waited before. */
+  clientWaits(event: { name: ServicePortName }): void;
   /** One endpoint did not answer; another may be tried. */
   dialFailed(event: { name: ServicePortName; backend: string; reason: DialFailure; err: string }): void;
   /** An endpoint failed too often in a row and is tried last from now on; `err`: the last failure. */

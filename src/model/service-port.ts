@@ -45,6 +45,8 @@ export interface ServicePort extends EndpointSet {
   readonly loadBalancerSourceRanges?: readonly Cidr[];
   readonly affinity: SessionAffinity;
   readonly options?: ServiceOptions;
+  /** How long clients wait while no endpoint can be used. Absent: they are refused. */
+  readonly waitMs?: number;
   /**
    * Addresses of this node at which an endpoint has the NodePort's own number: packets to them are for the endpoint
    * itself (docs/adr/0019). Absent when there are none.

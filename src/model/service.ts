@@ -50,6 +50,22 @@ export interface ServiceOptions {
   readonly refusedScheduler?: { readonly what: string; readonly reason: string };
   /** How long the share of a new endpoint grows. */
   readonly slowStartMs?: number;
+  /** How long clients wait while no endpoint can be used; 0: they are refused. */
+  readonly waitForEndpointsMs?: number;
+  /** The Service was scaled to zero, and something scales it up again when a client comes (`…/idled-at`). */
+  readonly isIdled?: true;
+  /** Clients that wait at one Service port at once. */
+  readonly maxWaiting?: number;
+  /** Connections and flows that one endpoint gets from this node. Absent: as many as come. */
+  readonly maxConnections?: number;
+  /** How long clients wait while all endpoints have as many as {@link maxConnections}. */
+  readonly queueTimeoutMs?: number;
+  /** TCP only: a connection is ended at about this age. Absent: at none. */
+  readonly maxConnectionAgeMs?: number;
+  /** TCP only: how long connections outlive an endpoint that is gone for good; 0: no limit. */
+  readonly drainTimeoutMs?: number;
+  /** UDP only: silence that ends a flow after a reply. */
+  readonly udpTimeoutMs?: number;
 }
 
 /** The validated fields that a node proxy needs. */

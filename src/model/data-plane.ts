@@ -128,6 +128,11 @@ export const WAIT_BOUNDS_MS = [100, 1_000, 5_000, 30_000, 120_000] as const;
 /** The last has those that waited longer, too. */
 export const WAIT_TIMES = WAIT_BOUNDS_MS.map((ms) => `waits${ms}ms` as const);
 
+/** The counter of a client that has waited so long. */
+export function waitTimeOf(ms: number): Counter {
+  return WAIT_TIMES.at(WAIT_BOUNDS_MS.findIndex((bound) => ms <= bound)) as Counter;
+}
+
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
  * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `connects1ms` and

@@ -32,6 +32,8 @@ interface PickerState<Each extends Member> {
   scheduler: Scheduler;
   /** `undefined` without session affinity. */
   affinity: ClientAffinity | undefined;
+  /** Who has as many connections as it may have; `undefined` where there is no limit. */
+  isFull: Except | undefined;
 }
 
 /** A picker's state, to continue in another process. */
@@ -52,6 +54,8 @@ export interface PickerOptions<Each extends Member> extends Omit<SchedulerSetup,
   /** Absent: no endpoint is ever ejected. */
   readonly ejection?: EjectionOptions;
   readonly affinity: AffinityOptions;
+  /** A full endpoint may have one connection more. */
+  readonly onFree?: (member: Member) => void;
 }
 
 /** Endpoints to try, one after another. */
@@ -67,13 +71,21 @@ export class Picker<Each extends Member = Member> {
   readonly #state: PickerState<Each>;
   #schedulerName: SchedulerName = DEFAULT_SCHEDULER;
   #slowStartMs = 0;
+  /** Connections of one endpoint. */
+  #max = Number.POSITIVE_INFINITY;
 
   constructor(options: PickerOptions<Each>) {
     const { random, create } = options;
-    this.pool = new Pool({ random, create, onLoad: (member) => this.#state.scheduler.loadChanged?.(member) });
+    this.pool = new Pool({ random, create, onLoad: (member) => this.#onLoad(member) });
     this.#options = options;
     const ejections = new Ejections(options.ejection ?? { ejectAfter: 0, ejectTimeMs: 0 });
-    this.#state = { pool: this.pool, ejections, scheduler: this.#newScheduler(), affinity: undefined };
+    this.#state = {
+      pool: this.pool,
+      ejections,
+      scheduler: this.#newScheduler(),
+      affinity: undefined,
+      isFull: undefined,
+    };
   }
 
   /**
@@ -89,6 +101,7 @@ export class Picker<Each extends Member = Member> {
       this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#options.affinity);
       this.#state.affinity.timeoutMs = timeoutMs;
     }
+    this.#limit(backends.maxConnections);
     const change = this.pool.update(backends, nowMs);
     const isOther = scheduler !== this.#schedulerName || slowStartMs !== this.#slowStartMs;
     if (isOther) {
@@ -116,7 +129,18 @@ export class Picker<Each extends Member = Member> {
   /** What the next {@link pick} would give this client first. Changes nothing. */
   peek(client: string, nowMs: number): Each | undefined {
     const address = unmapped(client);
-    return pinned(this.#state, address, nowMs) ?? due(this.#state, nowMs) ?? scheduled(this.#state, address, nowMs);
+    const affine = pinned(this.#state, address, nowMs);
+    if (affine !== undefined) return this.isFull(affine) ? undefined : affine;
+    return due(this.#state, nowMs) ?? scheduled(this.#state, address, nowMs);
+  }
+
+  /** The endpoint of the client's affinity, for which it waits while that is full. */
+  affine(client: string, nowMs: number): Each | undefined {
+    return pinned(this.#state, unmapped(client), nowMs);
+  }
+
+  isFull(member: Member): boolean {
+    return member.open >= this.#max;
   }
 
   /** How many endpoints of the set are ejected. */
@@ -190,6 +214,16 @@ export class Picker<Each extends Member = Member> {
     this.#state.affinity?.forget(unmapped(client), endpoint);
   }
 
+  #onLoad(member: Member): void {
+    this.#state.scheduler.loadChanged?.(member);
+    if (member.open === this.#max - 1) this.#options.onFree?.(member);
+  }
+
+  #limit(max = Number.POSITIVE_INFINITY): void {
+    this.#max = max;
+    this.#state.isFull = max === Number.POSITIVE_INFINITY ? undefined : (member) => member.open >= max;
+  }
+
   #newScheduler(): Scheduler {
     return createScheduler(this.#schedulerName, { ...this.#options, slowStartMs: this.#slowStartMs });
   }
@@ -214,8 +248,8 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
   }
 
   /**
-   * `undefined` when there is no endpoint, or every one was tried once and {@link MIN_TRIES} tries were made. The
-   * client's affinity follows each candidate, and so ends on the one that answers.
+   * `undefined` when there is no endpoint, or every one that is not full was tried once and {@link MIN_TRIES} tries
+   * were made. The client's affinity follows each candidate, and so ends on the one that answers.
    */
   next(): Each | undefined {
     const { affinity } = this.#state;
@@ -229,7 +263,7 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
 
   #first(): Each | undefined {
     const current = pinned(this.#state, this.#client, this.#nowMs);
-    if (current !== undefined) return current;
+    if (current !== undefined) return this.#state.isFull?.(current) ? undefined : current;
     const trial = due(this.#state, this.#nowMs);
     if (trial === undefined) return this.#scheduled();
     this.#state.ejections.begin(trial, this.#nowMs);
@@ -241,7 +275,8 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);
     // Another connection of this client may have moved on already: follow it.
-    if (current !== undefined && !tried.has(current.endpoint)) return current;
+    const { isFull } = this.#state;
+    if (current !== undefined && !tried.has(current.endpoint) && !isFull?.(current)) return current;
     // A retry takes a turn of its own. Otherwise the next endpoint would get all clients of a dead one.
     const untried = this.#scheduled((member) => tried.has(member.endpoint));
     return untried === undefined && this.#tries < MIN_TRIES ? this.#scheduled() : untried;
@@ -256,21 +291,32 @@ export class Pick<Each extends Member = Member> implements Candidates<Each> {
 
 const isEjected: Except = ({ ejectedUntilMs }) => ejectedUntilMs !== Number.NEGATIVE_INFINITY;
 
-/** Ejected members come last. A scheduler knows members of this pool alone, and no more of them than a `Member` has. */
+/**
+ * Full members are left out, and ejected ones come last. A scheduler knows members of this pool alone, and no more of
+ * them than a `Member` has.
+ */
 function scheduled<Each extends Member>(
-  { scheduler, ejections }: PickerState<Each>,
+  { scheduler, ejections, isFull }: PickerState<Each>,
   client: string,
   nowMs: number,
-  except?: Except,
+  tried?: Except,
 ): Each | undefined {
-  if (ejections.count === 0) return scheduler.choose(client, nowMs, except) as Each | undefined;
-  const among: Except = except === undefined ? isEjected : (member) => isEjected(member) || except(member);
-  return (scheduler.choose(client, nowMs, among) ?? scheduler.choose(client, nowMs, except)) as Each | undefined;
+  const except = either(isFull, tried);
+  const among = ejections.count === 0 ? except : either(isEjected, except);
+  const member = scheduler.choose(client, nowMs, among);
+  if (member !== undefined || among === except) return member as Each | undefined;
+  return scheduler.choose(client, nowMs, except) as Each | undefined;
+}
+
+function either(one: Except | undefined, other: Except | undefined): Except | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  return (member) => one(member) || other(member);
 }
 
 /** The ejected member whose trial is due, if any. */
-function due<Each extends Member>({ ejections }: PickerState<Each>, nowMs: number): Each | undefined {
-  return ejections.due(nowMs) as Each | undefined;
+function due<Each extends Member>({ ejections, isFull }: PickerState<Each>, nowMs: number): Each | undefined {
+  const member = ejections.due(nowMs) as Each | undefined;
+  return member !== undefined && isFull?.(member) ? undefined : member;
 }
 
 /**

@@ -24,6 +24,7 @@ import { udpDrainingTests } from './data-plane/udp-draining.ts';
 import { udpLifetimeTests } from './data-plane/udp-lifetime.ts';
 import { udpReplayTests } from './data-plane/udp-replay.ts';
 import { udpSharingTests } from './data-plane/udp-sharing.ts';
+import { waitingTests } from './data-plane/waiting.ts';
 
 export type { EngineFactory } from './data-plane/harness.ts';
 
@@ -47,6 +48,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('hedging', () => hedgingTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
+    describe('the waiting room', () => waitingTests(rig));
     describe('bad paths', () => pathTests(rig));
     describe('endpoints that go', () => drainingTests(rig));
     describe('shares', () => sharingTests(rig));

@@ -25,7 +25,8 @@ const TRIES = {
   failed: [{ backend: endpointName(ONE), reason: 'refused' }],
   moreFailed: { refused: 1, timeout: 2, unreachable: 3, other: 4 },
 } as const;
-const ACCOUNT = { closedPort: 'test/gone', beganAt: 6.5, tries: TRIES } as const;
+const ACCOUNT = { closedPort: 'test/gone', beganAt: 6.5, tries: TRIES, waitedMs: 250 } as const;
+const WAIT = { waitedMs: 300, leftMs: 29_700 };
 
 const PORT: Full<Omit<PortState, 'counters' | 'endpointCounters'>> = {
   id: 'test/web',
@@ -47,6 +48,11 @@ const PORT: Full<Omit<PortState, 'counters' | 'endpointCounters'>> = {
     keptAddresses: { pods: 'all', others: 'external', clusterIPs: [ONE.address] },
     proxyProtocol: 'v2',
     udpReplayMs: 50,
+    waiting: { forEndpointsMs: 30_000, whileFullMs: 5_000, max: 1_024 },
+    maxConnections: 100,
+    maxConnectionAgeMs: 600_000,
+    drainTimeoutMs: 60_000,
+    udpTimeoutMs: 10_000,
   },
   picker: {
     order: [
@@ -72,7 +78,14 @@ const ESTABLISHED: Full<EstablishedRecord> = {
     { ...SIDE, fd: 13, piped: { readEnd: 16, writeEnd: 17, pending: 1 } },
   ],
 };
-const DIALLING: Full<DiallingRecord> = { kind: 'dialling', port: 0, fd: 11, client: CLIENT, ...ACCOUNT };
+const DIALLING: Full<DiallingRecord> = {
+  kind: 'dialling',
+  port: 0,
+  fd: 11,
+  client: CLIENT,
+  waiting: WAIT,
+  ...ACCOUNT,
+};
 const UDP_FLOW: Full<FlowRecord> = {
   ...FLOW,
   ...ACCOUNT,
@@ -88,6 +101,7 @@ const WAITING: Full<WaitingRecord> = {
   name,
   control,
   datagrams: [new Uint8Array([1, 2])],
+  waiting: WAIT,
 };
 const STATE: Unpacked = {
   ports: [{ ...PORT, counters: { connections: 5 }, endpointCounters: new Map([[endpointName(ONE), { retries: 3 }]]) }],
@@ -132,18 +146,31 @@ test('what a program of this format hands over is read as it was meant', () => {
 
 test('what a program of format 4 hands over is read as this one would have meant it', () => {
   const { messages, state, surplus } = read(pathOf(4));
-  const { name: _, ...address } = ONE;
-  const { ownFd: __, ...flow } = UDP_FLOW;
-  const { name: ___, ...client } = CLIENT;
+  const [address, client] = [without(ONE, ['name']), without(CLIENT, ['name'])];
   assert.deepEqual(messages, [
     { ...MESSAGES.hello, versions: [4] },
     { ...MESSAGES.begin, weights: [{ ...address, weight: 0, before: 7 }] },
     ...Object.values(MESSAGES).slice(2),
   ]);
-  const records = [{ ...DIALLING, client }, { ...ESTABLISHED, client }, flow, WAITING];
+  // Nobody waited for an endpoint then.
+  const records = [{ ...DIALLING, client }, { ...ESTABLISHED, client }, UDP_FLOW, WAITING].map((record) =>
+    without(record, ['ownFd', 'waitedMs', 'waiting']),
+  );
+  const backends = without(PORT.backends, [
+    'waiting',
+    'maxConnections',
+    'maxConnectionAgeMs',
+    'drainTimeoutMs',
+    'udpTimeoutMs',
+  ]);
+  const ports = STATE.ports.map((port) => ({ ...port, backends }));
   // Two further sockets of the UDP port.
-  assert.deepEqual({ state, surplus }, { state: { ...STATE, records }, surplus: [7, 8] });
+  assert.deepEqual({ state, surplus }, { state: { ports, records }, surplus: [7, 8] });
 });
+
+function without(value: object, fields: readonly string[]): object {
+  return Object.fromEntries(Object.entries(value).filter(([field]) => !fields.includes(field)));
+}
 
 function pathOf(format: number): string {
   return join(import.meta.dirname, `../golden/hand-over-${format}.json`);

@@ -196,6 +196,7 @@ function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boolean {
 
 /** ipvs' words, as `ipvsadm` shows them. */
 const STATES: Readonly<Record<ConnectionState, string>> = {
+  waiting: 'WAITING',
   dialling: 'SYN_SENT',
   established: 'ESTABLISHED',
   'half-closed': 'FIN_WAIT',

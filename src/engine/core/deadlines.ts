@@ -6,6 +6,8 @@ export interface Loop {
   /** For what no event cancels. */
   startChore(deadline: Deadline, delayMs: number): void;
   atEndOfTurn(task: Task): void;
+  /** After the events of the next turn, which does not wait for them. */
+  inNextTurn(task: Task): void;
 }
 
 export interface Task {
@@ -98,7 +100,7 @@ export class DeadlineList {
   }
 }
 
-/** One list per delay. There are a handful of delays, and at most 500 of `udp-replay`. */
+/** One list per delay. There are a handful of delays, at most 500 of `udp-replay`, and those of {@link rounded}. */
 export class Deadlines {
   readonly #byDelay = new Map<number, DeadlineList>();
   /** The same, for each turn. */
@@ -130,4 +132,50 @@ export class Deadlines {
   expire(nowMs: number): void {
     for (const list of this.#lists) if (list.firstDueMs <= nowMs) list.expire(nowMs);
   }
+}
+
+/** The longest first. */
+const STEPS_MS = [60_000, 5_000, 1_000, 50] as const;
+const LAST_STEP_MS = 50;
+
+/**
+ * A deadline after any time, at most {@link LAST_STEP_MS} late. Every tenant may choose times, and chance does: each of
+ * them as a delay would be a list of its own in a {@link Deadlines}, so this one goes there in steps.
+ */
+export class Alarm {
+  readonly #loop: Loop;
+  readonly #owner: { onDue(): void };
+  readonly #step = new Deadline(this);
+  #dueMs = 0;
+
+  constructor(loop: Loop, owner: { onDue(): void }) {
+    this.#loop = loop;
+    this.#owner = owner;
+  }
+
+  /** Begins anew if it waits already. */
+  start(delayMs: number): void {
+    this.#dueMs = this.#loop.nowMs + delayMs;
+    this.#wait(delayMs);
+  }
+
+  cancel(): void {
+    this.#step.cancel();
+  }
+
+  onDue(): void {
+    const leftMs = this.#dueMs - this.#loop.nowMs;
+    if (leftMs <= 0) this.#owner.onDue();
+    else this.#wait(leftMs);
+  }
+
+  #wait(leftMs: number): void {
+    this.#loop.start(this.#step, STEPS_MS.find((step) => step <= leftMs) ?? LAST_STEP_MS);
+  }
+}
+
+/** A delay that tenants choose, rounded up to two digits: so there are few of them, 90 of each power of ten. */
+export function rounded(delayMs: number): number {
+  const unit = 10 ** Math.max(0, Math.floor(Math.log10(delayMs)) - 1);
+  return Math.ceil(delayMs / unit) * unit;
 }

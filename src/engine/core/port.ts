@@ -1,3 +1,4 @@
+import type { Address } from '../../model/address.ts';
 import type { KeptAddresses } from '../../model/client-address.ts';
 import { type ConnectionEntry, type Ending, NO_TRIES, type TryLog } from '../../model/connection-log.ts';
 import {
@@ -8,6 +9,9 @@ import {
   type DataPlaneOptions,
   type DialFailure,
   type Limit,
+  type OpenConnection,
+  type Refusal,
+  type WaitingTerms,
 } from '../../model/data-plane.ts';
 import type { Endpoint, NamedEndpoint } from '../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf, type ServicePortName } from '../../model/service.ts';
@@ -21,11 +25,12 @@ import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
 import { FAILURE_COUNTER } from '../errors.ts';
 import type { Admission } from './admission.ts';
-import type { Loop } from './deadlines.ts';
+import { type Loop, rounded } from './deadlines.ts';
 import type { Session } from './session.ts';
 import { DESCRIPTORS_OF, type Share, type Shares } from './shares.ts';
 import { add, COUNTER, type Target } from './target.ts';
 import { Hedges } from './tcp-dial.ts';
+import { type Cause, REFUSAL, type Waiter, WaitingRoom } from './waiting-room.ts';
 
 /**
  * Limits the events of one Service port. Counters count everything; events are for the log, and a message per refused
@@ -44,7 +49,23 @@ type Observed = { [Kind in keyof DataPlaneObserver]: Omit<Parameters<DataPlaneOb
 /** What {@link DataPlaneObserver} is told of a Service port. */
 export type PortEvent = { [Kind in keyof Observed]: { readonly kind: Kind } & Observed[Kind] }[keyof Observed];
 
+/** Whoever wakes a Service is told no more often of those who wait for it. */
+const TELL_WAITS_MS = 1000;
+
+const REFUSAL_COUNTER = {
+  'no-endpoints': 'noEndpoints',
+  exhausted: 'exhausted',
+  'wait-timeout': 'waitTimeouts',
+  'wait-full': 'waitRefused',
+} as const satisfies Record<Refusal, Counter>;
+
 const NONE: ReadonlySet<never> = new Set();
+
+/** A connection, a flow, or a client that waits. */
+export interface Shown {
+  /** `undefined` when it has just gone. */
+  describe(): OpenConnection | undefined;
+}
 
 /** What all Service ports of one thread share, whatever moves their bytes. */
 export interface Thread {
@@ -93,8 +114,13 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   #backends: Given;
   #picker: Picker<Each> | undefined;
   /** For connections that are ended some time after their endpoint has gone. */
-  readonly #departures: Departures | undefined;
+  #departures: Departures | undefined;
+  readonly #drains: boolean;
   #sessions: Set<Session> | undefined;
+  /** While somebody waits. */
+  #room: WaitingRoom | undefined;
+  #toldWaitsMs = Number.NEGATIVE_INFINITY;
+  #isClosed = false;
 
   constructor(thread: Thread, backends: Given, { name, protocol, isHome, drains }: PortSetup) {
     this.name = name;
@@ -102,7 +128,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     this.isHome = isHome;
     this.#backends = backends;
     this.#events = new TokenBucket({ clock: thread.clock, ...EVENT_RATE });
-    if (protocol === 'TCP' && drains && thread.options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
+    this.#drains = protocol === 'TCP' && drains;
   }
 
   abstract readonly thread: Thread;
@@ -132,6 +158,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
       },
       maglevTables,
       ejection: options,
+      onFree: (member) => this.#room?.freed(member),
     });
     this.update(this.#backends);
     return this.#picker;
@@ -149,7 +176,9 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     this.#backends = backends;
     const change = picker.update(backends, this.thread.nowMs);
     this.showEjected();
+    if (this.#drains && this.#drainMs > 0) this.#departures ??= new Departures();
     this.#drainLater(this.#departures?.update(change));
+    this.#room?.updated();
     return change;
   }
 
@@ -167,9 +196,27 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     return this.#backends.udpReplayMs;
   }
 
+  /** Connections are ended at about this age; `undefined`: at none. */
+  get maxConnectionAgeMs(): number | undefined {
+    return this.#backends.maxConnectionAgeMs;
+  }
+
+  /** Silence that ends a UDP flow after a reply. */
+  get udpIdleTimeoutMs(): number {
+    const { udpTimeoutMs } = this.#backends;
+    return udpTimeoutMs === undefined ? this.thread.options.udpIdleTimeoutMs : rounded(udpTimeoutMs);
+  }
+
+  /** For clients who have no endpoint now; `undefined`: none comes any more, or they are refused. */
+  get waiting(): WaitingTerms | undefined {
+    return this.isHome && !this.#isClosed ? this.#backends.waiting : undefined;
+  }
+
   /** No client comes any more. */
   forgetClients(): void {
+    this.#isClosed = true;
     this.#picker?.close();
+    this.#room?.close();
   }
 
   /** Whether the endpoint is in the set or draining. */
@@ -190,6 +237,60 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
 
   ended(session: Session): void {
     if (this.#sessions?.delete(session) && this.#sessions.size === 0) this.thread.busyPorts.delete(this);
+  }
+
+  /** Those of now: others may begin faster than it goes on. */
+  *shown(): Generator<Shown, undefined> {
+    let left = this.sessions.size;
+    for (const session of this.sessions) {
+      if (left-- === 0) break;
+      yield session;
+    }
+    // Those of TCP are connections.
+    if (this.protocol === 'UDP') yield* this.#room?.guests ?? [];
+  }
+
+  /** Why a new client must wait behind others; `undefined`: it need not. */
+  causeBehind(client: Address): Cause | undefined {
+    return this.#room?.causeBehind(client);
+  }
+
+  /** Why a client has no endpoint. */
+  causeOf(reason: 'no-endpoints' | 'exhausted'): Cause {
+    const { picker } = this;
+    const { members } = picker.pool;
+    if (members.length === 0) return 'none';
+    return reason === 'exhausted' && !members.some((member) => picker.isFull(member)) ? 'unanswered' : 'full';
+  }
+
+  /** A client without an endpoint waits for one, until {@link left}. Returns why it does not, if so. */
+  wait(waiter: Waiter, cause: Cause): Refusal | undefined {
+    if (this.waiting === undefined && waiter.sinceMs < 0) return REFUSAL[cause];
+    this.#room ??= new WaitingRoom(this);
+    const wasEmpty = this.#room.isEmpty;
+    const refusal = this.#room.enter(waiter, cause);
+    if (wasEmpty && refusal === undefined) this.#tellWaits();
+    this.#leaveIfEmpty();
+    return refusal;
+  }
+
+  /** Returns how long it has waited. */
+  left(waiter: Waiter): number {
+    const waitedMs = this.#room?.leave(waiter) ?? 0;
+    this.#leaveIfEmpty();
+    return waitedMs;
+  }
+
+  /** Of a UDP client. */
+  heard(waiter: Waiter): void {
+    waiter.heard(this.thread.nowMs);
+    this.#room?.restart(waiter);
+  }
+
+  /** Clients in the room have no socket to an endpoint yet. */
+  countWaiting(amount: number): void {
+    this.count('waiting', undefined, amount);
+    if (this.protocol === 'TCP') this.thread.shares.descriptors.give(amount, this.share);
   }
 
   count(counter: Counter, target?: Target, amount = 1): void {
@@ -232,6 +333,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
 
   /** A dial or a flow. */
   answered(target: Target): void {
+    this.#room?.answered();
     if (!this.isHome || !this.picker.answered(target, this.thread.nowMs)) return;
     this.#report({ kind: 'readmitted', backend: target.name });
     this.showEjected();
@@ -242,9 +344,9 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     if (!this.has(target)) this.#drainLater(this.#departures?.connected(target.name));
   }
 
-  clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
+  clientRefused(client: string, reason: Refusal): void {
     this.#report({ kind: 'clientRefused', client, reason });
-    this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
+    this.count(REFUSAL_COUNTER[reason]);
   }
 
   /** `err`: for people. `tookMs`: see {@link Picker.failed}. Returns the reason. */
@@ -255,7 +357,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
     return reason;
   }
 
-  /** Its clients wait, because its namespace holds its share. */
+  /** Its clients must wait, because its namespace holds its share. */
   atShare(): void {
     this.#report({ kind: 'limited', limit: 'descriptors' });
     this.count('pauses');
@@ -320,8 +422,28 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
   }
 
   #drainLater(departure: Departure | undefined): void {
-    if (departure === undefined) return;
-    this.thread.after(this.thread.options.endpointDrainTimeoutMs, () => this.#endDeparted(departure));
+    const drainMs = this.#drainMs;
+    if (departure === undefined || drainMs === 0) return;
+    this.thread.after(drainMs, () => this.#endDeparted(departure));
+  }
+
+  /** 0: connections outlive their endpoint. */
+  get #drainMs(): number {
+    const { drainTimeoutMs } = this.#backends;
+    if (drainTimeoutMs === undefined) return this.thread.options.endpointDrainTimeoutMs;
+    return drainTimeoutMs === 0 ? 0 : rounded(drainTimeoutMs);
+  }
+
+  #leaveIfEmpty(): void {
+    if (this.#room?.isEmpty) this.#room = undefined;
+  }
+
+  /** Not limited as other events are: without it nobody might wake the Service. */
+  #tellWaits(): void {
+    const { nowMs } = this.thread;
+    if (nowMs - this.#toldWaitsMs < TELL_WAITS_MS) return;
+    this.#toldWaitsMs = nowMs;
+    this.tell({ kind: 'clientWaits' });
   }
 
   /** Report first and count afterwards, so that whoever sees the new count also finds the event. */

@@ -10,6 +10,8 @@ export interface SessionAccount {
   readonly beganAt: number;
   /** Absent when no dial failed. */
   readonly tries?: Tries | undefined;
+  /** How long it waited for an endpoint. Absent: not at all. */
+  readonly waitedMs?: number | undefined;
 }
 
 /** The way to the thread that has accepted a session, and counts it while it lives (docs/adr/0027). */
@@ -30,6 +32,8 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
   /** By the thread's clock. */
   #beganMs: number;
   #tries: TryLog | undefined;
+  /** For an endpoint. */
+  protected waitedMs = 0;
 
   constructor(port: Place, errand?: Home) {
     this.port = port;
@@ -69,10 +73,11 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
   }
 
   /** Counts one that another process has counted among `connections`, and continues what it knew. */
-  resumed({ beganAt, tries }: SessionAccount): void {
+  resumed({ beganAt, tries, waitedMs = 0 }: SessionAccount): void {
     const { clock, nowMs } = this.port.thread;
     this.#beganMs = nowMs - Math.max(0, clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
+    this.waitedMs = waitedMs;
     this.port.began(this);
     if (this.countsHere) this.port.countActive(1, this.target);
     this.target?.taken();
@@ -98,7 +103,11 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
   /** For {@link resumed}. */
   protected account(): SessionAccount {
     const { clock } = this.port.thread;
-    return { beganAt: clock.wallNow() - this.ageMs, ...(this.#tries && { tries: this.#tries.value }) };
+    return {
+      beganAt: clock.wallNow() - this.ageMs,
+      ...(this.#tries && { tries: this.#tries.value }),
+      ...(this.waitedMs > 0 && { waitedMs: this.waitedMs }),
+    };
   }
 
   /** Another thread goes on with it: nothing is closed, and it counts as before. */
@@ -138,6 +147,7 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
       receivedBytes,
       sentBytes,
       tries: this.#tries?.value ?? NO_TRIES,
+      ...(this.waitedMs > 0 && { waitedMs: this.waitedMs }),
     };
   }
 }

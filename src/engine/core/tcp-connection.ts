@@ -1,21 +1,26 @@
+import type { Address } from '../../model/address.ts';
 import type { Ending } from '../../model/connection-log.ts';
-import type { DialFailure, OpenConnection } from '../../model/data-plane.ts';
+import type { DialFailure, OpenConnection, Refusal } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../model/service.ts';
 import type { Candidates } from '../../services/picker.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { proxyHeader } from '../proxy-header.ts';
-import { Deadline } from './deadlines.ts';
+import { Alarm, Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
 import { type Errand, Session } from './session.ts';
 import type { Target } from './target.ts';
 import { type Dialler, type TcpAttempt, TcpDial } from './tcp-dial.ts';
 import type { SideOwner, TcpSide } from './tcp-side.ts';
+import { type Cause, type Guest, Waiter, type WaitRecord } from './waiting-room.ts';
 
 /** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
+
+/** Connections of one age do not all end at once: each ends up to so much earlier or later. */
+const AGE_SPREAD = 0.1;
 
 /** How a client gets its endpoint. */
 export interface DialPlan<Each extends Target> {
@@ -43,7 +48,7 @@ export abstract class TcpConnection<
     Home extends Errand = Errand,
   >
   extends Session<Place, Home>
-  implements SideOwner, Dialler<Each>
+  implements SideOwner, Dialler<Each>, Guest
 {
   target: Each | undefined;
   /** Kept, because it is forgotten when a client resets the connection. `undefined`: it had gone before. */
@@ -61,6 +66,13 @@ export abstract class TcpConnection<
   #ending: Ending = 'client-end';
   /** Of a half-open connection, or of a broken one. */
   readonly #timer = new Deadline(this);
+  #isWatched = false;
+  /** If it has been in the waiting room, until an endpoint has answered. */
+  #waiter: Waiter | undefined;
+  /** Only where connections may not become older than some age. */
+  #age: Alarm | undefined;
+  /** It has reached that age. */
+  #isAged = false;
 
   constructor(port: Place, client: Endpoint | undefined, errand?: Home) {
     super(port, errand);
@@ -79,8 +91,14 @@ export abstract class TcpConnection<
   begin(): void {
     const { port, clientName } = this;
     this.begun();
-    if (clientName === undefined) this.#end('client-reset');
-    else this.dial({ candidates: port.picker.pick(clientName.address, port.thread.nowMs), isNew: true });
+    if (clientName === undefined) {
+      this.#end('client-reset');
+      return;
+    }
+    const { address } = clientName;
+    const cause = port.causeBehind(address);
+    if (cause === undefined) this.dial({ candidates: port.picker.pick(address, port.thread.nowMs), isNew: true });
+    else this.#await(cause);
   }
 
   /** Finds an endpoint for its client. May be over before this returns. */
@@ -91,20 +109,42 @@ export abstract class TcpConnection<
       return;
     }
     if (isNew && this.isPassedOn(candidates, kept)) return;
-    if (!this.watchClient()) {
-      this.cut('proxy-error');
-      return;
-    }
+    if (!this.#watch()) return;
     if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
     const dial = new TcpDial<Each>(this, candidates, kept, tries);
     this.dialling = dial;
     dial.start();
   }
 
+  get address(): Address {
+    return (this.clientName as Endpoint).address;
+  }
+
+  serve(): void {
+    const { port, address } = this;
+    // An answer to an earlier dial may come late.
+    const needsNewPort = this.#waiter?.isTried ?? false;
+    this.dial({ candidates: port.picker.pick(address, port.thread.nowMs), needsNewPort });
+  }
+
+  refuse(why: Refusal): void {
+    this.port.clientRefused(this.address, why);
+    this.cut(`refused-${why}`);
+  }
+
   describe(): OpenConnection | undefined {
     const client = this.clientName;
     if (client === undefined) return undefined;
-    if (this.target === undefined) return { client, endpoint: this.dialling?.endpoint, state: 'dialling' };
+    if (this.target === undefined) {
+      const endpoint = this.dialling?.endpoint;
+      if (this.#waiter?.line === undefined) return { client, endpoint, state: 'dialling' };
+      return {
+        client,
+        endpoint,
+        state: 'waiting',
+        expiresMs: wholeMsLeft(this.#waiter.leftMs(this.port.thread.nowMs)),
+      };
+    }
     const { endpoint } = this.target;
     if (this.broken === undefined && !this.isHalfOpen) return { client, endpoint, state: 'established' };
     const endMs = this.broken === undefined ? this.#timer.dueMs : this.#giveUpMs;
@@ -115,8 +155,10 @@ export abstract class TcpConnection<
     this.errand?.answered();
     const side = this.newSide(attempt);
     this.dialling = undefined;
+    this.#leaveRoom();
     this.join(attempt.target, side);
     this.answeredBy(attempt.target);
+    this.#startAge();
     if (attempt.isBroken) {
       this.breakOff(side);
       return;
@@ -128,8 +170,8 @@ export abstract class TcpConnection<
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.port.clientRefused((this.clientName as Endpoint).address, reason);
-    this.cut(`refused-${reason}`);
+    this.dialling = undefined;
+    this.#await(this.port.causeOf(reason));
   }
 
   onFailed({ name }: Target, reason: DialFailure): void {
@@ -142,7 +184,7 @@ export abstract class TcpConnection<
 
   /** The side has noted what happened to it. `hasRoom`: it takes bytes again. `isBroken`: by an error. */
   onSide(side: Side, hasRoom: boolean, isBroken: boolean): void {
-    if (this.dialling !== undefined) {
+    if (this.endpointSide === undefined) {
       // One that has only ended its direction still wants an answer.
       if (isBroken) this.#end('client-reset');
       return;
@@ -203,6 +245,18 @@ export abstract class TcpConnection<
   protected override detach(): void {
     super.detach();
     this.#timer.cancel();
+    this.#age?.cancel();
+    this.#leaveRoom();
+  }
+
+  /** It has waited in another process. */
+  protected awaitAgain(record: WaitRecord): void {
+    this.#waiter = new Waiter(this, record, this.port.thread.nowMs);
+    this.#await(this.port.causeOf('no-endpoints'));
+  }
+
+  protected get waitRecord(): WaitRecord | undefined {
+    return this.#waiter?.record(this.port.thread.nowMs);
   }
 
   protected join(target: Each, side: Side): void {
@@ -230,6 +284,7 @@ export abstract class TcpConnection<
   /** Both sides go on where another process or thread was. */
   protected goOn(broken: Side | undefined): void {
     const [client, endpoint] = [this.clientSide, this.endpointSide as Side];
+    this.#startAge();
     if (broken !== undefined) {
       this.broken = broken;
       this.#ending = this.#resetBy(broken);
@@ -243,7 +298,7 @@ export abstract class TcpConnection<
 
   protected breakOff(side: Side, ending: Ending = this.#resetBy(side)): void {
     this.#ending = ending;
-    if (side === this.endpointSide) this.port.count('resets', this.target);
+    if (side === this.endpointSide && !this.#isAged) this.port.count('resets', this.target);
     this.broken = side;
     // The kernel reports the error before it gives out the last bytes.
     side.isReadable = !side.hasEnded;
@@ -251,6 +306,52 @@ export abstract class TcpConnection<
     side.peer?.release();
     this.#giveUpMs = this.port.thread.nowMs + RESET_PATIENCE_MS;
     this.#settle();
+  }
+
+  /** False when it cannot be, and the connection is over. */
+  #watch(): boolean {
+    if (!this.#isWatched && !this.watchClient()) {
+      this.cut('proxy-error');
+      return false;
+    }
+    this.#isWatched = true;
+    return true;
+  }
+
+  /** It waits for an endpoint, or is refused. */
+  #await(cause: Cause): void {
+    this.#waiter ??= new Waiter(this);
+    const refusal = this.port.wait(this.#waiter, cause);
+    if (refusal === undefined) this.#watch();
+    else this.refuse(refusal);
+  }
+
+  #leaveRoom(): void {
+    const waiter = this.#waiter;
+    if (waiter === undefined) return;
+    this.#waiter = undefined;
+    if (waiter.isInside) this.waitedMs = this.port.left(waiter);
+  }
+
+  #startAge(): void {
+    const { maxConnectionAgeMs, thread } = this.port;
+    if (maxConnectionAgeMs === undefined) return;
+    const spread = 1 + AGE_SPREAD * (2 * thread.random() - 1);
+    this.#age = new Alarm(thread.loop, { onDue: () => this.#endAged() });
+    this.#age.start(Math.max(0, maxConnectionAgeMs * spread - this.ageMs));
+  }
+
+  /**
+   * Both streams end behind what has been read. Whoever sends more gets a reset, and so does whoever has not ended its
+   * own stream within the time of a half-open connection.
+   */
+  #endAged(): void {
+    if (!this.isOpen) return;
+    this.#isAged = true;
+    this.#ending = 'proxy-age';
+    this.#beginHalfOpen();
+    this.#pump(this.clientSide);
+    if (this.isOpen) this.#pump(this.endpointSide as Side);
   }
 
   /**
@@ -275,14 +376,15 @@ export abstract class TcpConnection<
       return;
     }
     const peer = side.peer as Side;
-    if (!side.hasEnded || side.pending > 0) {
+    if (side.pending > 0 || !(side.hasEnded || this.#isAged)) {
       // Its end waits behind bytes that the peer does not take.
       if (side.endIsNear && !this.isHalfOpen) this.#beginHalfOpen();
       return;
     }
-    if (peer.isShut) return;
-    const haveBothEnded = peer.hasEnded && peer.pending === 0;
-    if (!side.isShut) this.#ending = (haveBothEnded ? peer : side) === this.clientSide ? 'client-end' : 'backend-end';
+    const haveBothEnded = side.hasEnded && peer.hasEnded && peer.pending === 0;
+    if (peer.isShut && !haveBothEnded) return;
+    if (!side.isShut && !this.#isAged)
+      this.#ending = (haveBothEnded ? peer : side) === this.clientSide ? 'client-end' : 'backend-end';
     if (haveBothEnded) {
       this.#bothEnded();
       return;
@@ -294,6 +396,7 @@ export abstract class TcpConnection<
   }
 
   #resetBy(side: Side): Ending {
+    if (this.#isAged) return 'proxy-age';
     return side === this.clientSide ? 'client-reset' : 'backend-reset';
   }
 
@@ -307,9 +410,9 @@ export abstract class TcpConnection<
    * read yet. A side that has not is reset, so that it does not take what it has for the whole stream.
    */
   #endHalfOpen(): void {
-    if (!this.#over('proxy-idle')) return;
+    if (!this.#over(this.#isAged ? 'proxy-age' : 'proxy-idle')) return;
     for (const side of [this.clientSide, this.endpointSide]) {
-      if (side?.isShut) side.close();
+      if (side?.isShut && !this.#isAged) side.close();
       else side?.reset();
     }
   }

@@ -1,11 +1,13 @@
 import type { Address } from '../../model/address.ts';
 import { type Ending, TryLog } from '../../model/connection-log.ts';
-import type { DialFailure, Limit } from '../../model/data-plane.ts';
+import type { DialFailure, Limit, Refusal } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
-import { type FlowKeys, FlowTable } from './flow-table.ts';
+import { type FlowKeys, FlowTable, type Key } from './flow-table.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
 import { type Asking, Replay } from './udp-replay.ts';
+import { WaitingClient } from './udp-waiting.ts';
+import { type Cause, REFUSAL, type Waiter, type WaitRecord } from './waiting-room.ts';
 
 /** A client of a UDP port, and the address of this node that it uses. */
 export interface FlowClient extends FlowKeys {
@@ -35,6 +37,8 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
 {
   abstract readonly port: Port;
   readonly table = new FlowTable<Each>();
+  /** Clients that have no flow. Most Service ports never have one. */
+  #waiting: FlowTable<WaitingClient<From>> | undefined;
 
   /**
    * A flow to this endpoint, which is in the table and counts; or why there is none, after {@link notReached}.
@@ -47,12 +51,50 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
   ): Each | DialFailure | undefined;
   /** Tells the client that nobody gets its datagram. */
   abstract refuse(from: From): void;
+  /** Sends what has waited, in the client's next flow. */
+  protected abstract bring(from: From, datagrams: readonly Uint8Array[], waiter: Waiter): void;
 
-  /** A flow for this client, which has none; `undefined` when it gets none. */
-  begin(from: From): Each | undefined {
+  /** A flow for this client, which has none; `undefined` when it gets none, or waits: see {@link waitingAt}. */
+  begin(from: From, waiter?: Waiter): Each | undefined {
     if (!this.#hasRoom(from, undefined)) return undefined;
-    const replay: Replay<From, Each> = new Replay(this, from);
-    return replay.begin();
+    const replay: Replay<From, Each> = new Replay(this, from, waiter);
+    const cause = waiter === undefined ? this.port.causeBehind(from.address) : undefined;
+    if (cause === undefined) return replay.begin();
+    this.#await(replay, cause);
+    return undefined;
+  }
+
+  /** The client, if it waits for an endpoint: its datagrams wait with it. */
+  waitingAt(local: Key, client: Key): WaitingClient<From> | undefined {
+    const waiting = this.#waiting;
+    return waiting === undefined || waiting.size === 0 ? undefined : waiting.get(local, client);
+  }
+
+  /** It has waited in another process. */
+  waitAgain(from: From, datagrams: readonly Uint8Array[], record: WaitRecord): void {
+    const client = new WaitingClient(this, from, record);
+    const refusal = this.#enter(client, this.port.causeOf('no-endpoints'));
+    if (refusal !== undefined) this.#refuse(from, refusal);
+    else for (const datagram of datagrams) client.keep(datagram, false);
+  }
+
+  get waiting(): Iterable<WaitingClient<From>> {
+    return this.#waiting ?? [];
+  }
+
+  serve(client: WaitingClient<From>): void {
+    this.#leaveRoom(client);
+    const { backlog, from, waiter } = client;
+    const { datagrams } = backlog;
+    backlog.clear();
+    this.bring(from, datagrams, waiter);
+  }
+
+  refuseWaiting(client: WaitingClient<From>, why: Refusal): void {
+    this.#leaveRoom(client);
+    client.backlog.clear();
+    this.#refuse(client.from, why);
+    this.refuse(client.from);
   }
 
   ask(replay: Replay<From, Each>): Each | undefined {
@@ -61,7 +103,7 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
       const before = replay.takeTurn();
       const target = before === undefined ? undefined : replay.next();
       if (target === undefined) {
-        this.#giveUp(replay, before === 0 ? 'no-endpoints' : 'exhausted', tries);
+        this.#await(replay, this.port.causeOf(before === 0 ? 'no-endpoints' : 'exhausted'), tries);
         return undefined;
       }
       if (before !== 0) {
@@ -141,7 +183,8 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
 
   /** How long a flow may be silent. `longestMs`: as long as its endpoint sees the client's address. */
   silenceMs(hasReplied: boolean, longestMs = Number.POSITIVE_INFINITY): number {
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.port.thread.options;
+    const { udpIdleTimeoutMs, thread } = this.port;
+    const { udpFirstReplyTimeoutMs } = thread.options;
     return Math.min(longestMs, hasReplied ? udpIdleTimeoutMs : Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs));
   }
 
@@ -154,11 +197,37 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
     if (asksNext) replay?.endedInVain(flow);
   }
 
-  /** Nobody serves this client. */
-  #giveUp({ from, mayBeAnswered }: Replay<From, Each>, why: 'no-endpoints' | 'exhausted', tries?: TryLog): void {
-    this.port.clientRefused(from.address, why);
-    this.port.refusedDatagram(from.endpoint, `refused-${why}`, tries);
+  /** Nobody serves this client now: it waits, or is refused. */
+  #await(replay: Replay<From, Each>, cause: Cause, tries?: TryLog): void {
+    const { from, hasRetired, mayBeAnswered, waiter } = replay;
+    let refusal: Refusal | undefined = REFUSAL[cause];
+    if (!hasRetired && (waiter !== undefined || this.port.waiting !== undefined)) {
+      const client = new WaitingClient(this, from, waiter, replay.giveBacklog());
+      refusal = this.#enter(client, cause);
+      if (refusal === undefined) return;
+      client.backlog.clear();
+    }
+    this.#refuse(from, refusal, tries);
     if (!mayBeAnswered) this.refuse(from);
+  }
+
+  /** Returns why it may not wait, if so. */
+  #enter(client: WaitingClient<From>, cause: Cause): Refusal | undefined {
+    const refusal = this.port.wait(client.waiter, cause);
+    if (refusal !== undefined) return refusal;
+    this.#waiting ??= new FlowTable<WaitingClient<From>>();
+    this.#waiting.add(client);
+    return undefined;
+  }
+
+  #refuse({ address, endpoint }: From, why: Refusal, tries?: TryLog): void {
+    this.port.clientRefused(address, why);
+    this.port.refusedDatagram(endpoint, `refused-${why}`, tries);
+  }
+
+  #leaveRoom(client: WaitingClient<From>): void {
+    this.#waiting?.delete(client);
+    this.port.left(client.waiter);
   }
 
   /** Ends a retired flow for a new one, if that is necessary. */

@@ -1,14 +1,10 @@
 import type { Address } from '../../model/address.ts';
 import type { Pick } from '../../services/picker.ts';
+import { Backlog } from './backlog.ts';
 import { Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
-
-/** The objects around a datagram; without it, empty datagrams would cost nothing. */
-const OVERHEAD_BYTES = 512;
-
-/** Of one client. A resolver sends its questions for both families at once; few clients have more under way. */
-const MAX_DATAGRAMS = 16;
+import type { Waiter } from './waiting-room.ts';
 
 /**
  * How long datagrams are kept where silence does not send them again: an ICMP refusal takes one round trip, and no
@@ -24,12 +20,6 @@ const ROUND_TRIP_MS = 100;
 
 /** Endpoints that are asked in turn. Each further one multiplies what one forged datagram costs. */
 const MAX_ASKED = 8;
-
-interface Kept {
-  readonly datagram: Uint8Array;
-  /** To the endpoint that is asked now. */
-  sentMs: number;
-}
 
 interface Client {
   readonly address: Address;
@@ -63,10 +53,10 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
   mayBeAnswered = false;
   isOver = false;
   readonly #asking: Asking<From, Flow>;
+  /** Of a client that has waited for an endpoint. */
+  readonly waiter: Waiter | undefined;
   readonly #silence = new Deadline(this);
-  /** In the order in which they came. Nobody may change their bytes. */
-  #datagrams: Kept[] = [];
-  #bytes = 0;
+  #backlog: Backlog;
   #pick: Pick<Target> | undefined;
   /** Which the pick does not know of. */
   #askedBefore: Target | undefined;
@@ -76,9 +66,11 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
   #flow: Flow | undefined;
   #asked = 0;
 
-  constructor(asking: Asking<From, Flow>, from: From) {
+  constructor(asking: Asking<From, Flow>, from: From, waiter?: Waiter) {
     this.from = from;
+    this.waiter = waiter;
     this.#asking = asking;
+    this.#backlog = new Backlog(asking.port);
   }
 
   /** The next endpoint to ask, of a pick that is made when it is needed: most questions are answered. */
@@ -95,7 +87,7 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
 
   /** `undefined` when `flow` does not ask any more. */
   datagramsOf(flow: Flow): readonly Uint8Array[] | undefined {
-    return flow === this.#flow ? this.#datagrams.map(({ datagram }) => datagram) : undefined;
+    return flow === this.#flow ? this.#backlog.datagrams : undefined;
   }
 
   /** Asks for the first time. */
@@ -126,8 +118,7 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
    */
   wasSent(sentMs: number): void {
     if (this.#asking.port.udpReplayMs !== undefined) return;
-    const first = this.#datagrams.findIndex((kept) => kept.sentMs >= sentMs - ROUND_TRIP_MS);
-    this.#forget(first < 0 ? this.#datagrams.length : first);
+    this.#backlog.forgetBefore(sentMs - ROUND_TRIP_MS);
   }
 
   /** `count` answers came. Returns whether nothing is left to answer. */
@@ -137,8 +128,8 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
       this.#end();
       return true;
     }
-    this.#forget(count);
-    if (this.#datagrams.length === 0) this.#end();
+    this.#backlog.forget(count);
+    if (this.#backlog.size === 0) this.#end();
     else this.#wait();
     return this.isOver;
   }
@@ -153,7 +144,7 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
     if (flow !== this.#flow) return false;
     this.#refusing ??= new Set();
     this.#refusing.add(flow.target);
-    const isKept = this.#datagrams.length > 0;
+    const isKept = this.#backlog.size > 0;
     this.#askNext(flow.hasRetired);
     return isKept;
   }
@@ -171,27 +162,21 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
     this.#askNext(hasRetired);
   }
 
-  /** Whether there is room for a datagram of this length, which {@link keep} takes: none is copied in vain. */
+  /** See {@link Backlog.hasRoomFor}. */
   hasRoomFor(length: number): boolean {
-    if (this.isOver || this.#datagrams.length >= MAX_DATAGRAMS) return false;
-    const { port } = this.#asking;
-    const bytes = length + OVERHEAD_BYTES;
-    const hasRoom = port.thread.shares.datagramBytes.tryTake(bytes, port.share);
-    if (hasRoom) this.#bytes += bytes;
-    else port.count('notKept');
-    return hasRoom;
+    return !this.isOver && this.#backlog.hasRoomFor(length);
   }
 
   /** After {@link hasRoomFor}. */
   keep(datagram: Uint8Array, sentMs = this.#asking.port.thread.nowMs): void {
-    this.#datagrams.push({ datagram, sentMs });
+    this.#backlog.add(datagram, sentMs);
   }
 
-  /** The first `count` are never sent again. */
-  #forget(count: number): void {
-    for (const { datagram } of this.#datagrams.splice(0, count)) {
-      this.#give(datagram.length + OVERHEAD_BYTES);
-    }
+  /** What its client has asked waits with it for an endpoint. */
+  giveBacklog(): Backlog {
+    const backlog = this.#backlog;
+    this.#backlog = new Backlog(this.#asking.port);
+    return backlog;
   }
 
   /** Another process has sent them. When is not known, so the next datagram makes them old. */
@@ -206,8 +191,8 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
     // It may have to end to make room, which must not end this.
     this.#flow = undefined;
     this.hasRetired = hasRetired;
-    const datagrams = this.#datagrams;
-    const flow = datagrams.length > 0 ? this.#asking.ask(this) : undefined;
+    const backlog = this.#backlog;
+    const flow = backlog.size > 0 ? this.#asking.ask(this) : undefined;
     this.#flow = flow;
     if (flow === undefined) {
       this.#end();
@@ -215,9 +200,9 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
     }
     this.#wait();
     const { nowMs } = this.#asking.port.thread;
-    for (const kept of datagrams) {
-      kept.sentMs = nowMs;
-      flow.resend(kept.datagram);
+    for (const unanswered of [...backlog]) {
+      unanswered.sentMs = nowMs;
+      flow.resend(unanswered.datagram);
       // Refused at once: another flow has sent all of them by now, or none will.
       if (flow !== this.#flow) return;
     }
@@ -233,13 +218,6 @@ export class Replay<From extends Client, Flow extends AskedFlow> {
     this.isOver = true;
     this.#silence.cancel();
     this.#flow = undefined;
-    this.#give(this.#bytes);
-    this.#datagrams = [];
-  }
-
-  #give(bytes: number): void {
-    const { port } = this.#asking;
-    this.#bytes -= bytes;
-    port.thread.shares.datagramBytes.give(bytes, port.share);
+    this.#backlog.clear();
   }
 }

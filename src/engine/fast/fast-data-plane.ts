@@ -292,7 +292,7 @@ class FastDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (!port?.isOpen) return;
     // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
-    if (countersOf(port).every(({ active }) => active === 0)) return;
+    if (countersOf(port).every(({ open }) => open === 0)) return;
     // The home first: connections only move away from it, and carriers may have come meanwhile.
     const seen = new Set<string>();
     for await (const page of this.#listed(port, port.worker)) {

@@ -56,8 +56,10 @@ export class PortCounters {
     return countersOf(countersIn(this.shared));
   }
 
-  get active(): number {
-    return countersIn(this.shared)[COUNTER.active] ?? 0;
+  /** Connections, flows, and clients that wait for one. */
+  get open(): number {
+    const counters = countersIn(this.shared);
+    return (counters[COUNTER.active] ?? 0) + (counters[COUNTER.waiting] ?? 0);
   }
 
   readEndpoints(): readonly EndpointStats[] {

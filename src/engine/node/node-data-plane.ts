@@ -95,8 +95,8 @@ class NodeDataPlane implements DataPlane {
     this.#open.delete(id);
     // Opening sees that the id is gone, and closes what it has opened.
     await entry.opening.catch(() => {});
-    entry.listener?.close();
     entry.port.forgetClients();
+    entry.listener?.close();
     entry.port.leave();
   }
 
@@ -117,10 +117,10 @@ class NodeDataPlane implements DataPlane {
 
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const entry = this.#open.get(id);
-    const sessions = [...(entry?.port.sessions ?? [])];
-    for (let from = 0; from < sessions.length; from += CONNECTIONS_PER_PAGE) {
+    const shown = [...(entry?.port.shown() ?? [])];
+    for (let from = 0; from < shown.length; from += CONNECTIONS_PER_PAGE) {
       if (this.#open.get(id) !== entry) return;
-      const page = sessions.slice(from, from + CONNECTIONS_PER_PAGE).flatMap((session) => session.describe() ?? []);
+      const page = shown.slice(from, from + CONNECTIONS_PER_PAGE).flatMap((each) => each.describe() ?? []);
       if (page.length > 0) yield page;
       await setImmediate();
     }

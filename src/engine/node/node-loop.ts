@@ -33,6 +33,10 @@ export class NodeLoop implements Loop {
     this.#clock.after(0, () => task.run());
   }
 
+  inNextTurn(task: Task): void {
+    this.atEndOfTurn(task);
+  }
+
   #arm(): void {
     const dueMs = this.#deadlines.firstDueMs();
     if (dueMs === Number.POSITIVE_INFINITY || (this.#timer !== undefined && this.#timerMs <= dueMs)) return;

@@ -5,9 +5,11 @@ import type { TryLog } from '../../model/connection-log.ts';
 import type { DialFailure } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
+import type { Key } from '../core/flow-table.ts';
 import type { Target } from '../core/target.ts';
 import { type FlowClient as CoreFlowClient, UdpFlows as CoreUdpFlows } from '../core/udp-flows.ts';
 import type { Replay as CoreReplay } from '../core/udp-replay.ts';
+import type { Waiter } from '../core/waiting-room.ts';
 import { UNKNOWN_DESTINATION } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import type { Port } from './port.ts';
@@ -33,6 +35,29 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
     const { clock, kernel } = this.port.setup;
     if (kernel === undefined || !this.port.thread.refusals.tryTake(this.port, clock.now())) return;
     kernel.refuseDatagram(endpoint, endpointOf(local.address()));
+  }
+
+  /** The flow of this client's next datagram, if there is one. */
+  current(local: Key, client: Key): UdpFlow | undefined {
+    const flow = this.table.get(local, client);
+    if (!flow?.isForgotten) return flow;
+    flow.cut('proxy-idle');
+    return undefined;
+  }
+
+  /** Begins the client's flow with a datagram, unless it has one, or waits. `waiter`: it has waited before. */
+  take(from: FlowClient, datagram: Buffer, waiter?: Waiter): void {
+    const { localKey, clientKey } = from;
+    let flow = this.current(localKey, clientKey);
+    if (flow === undefined && this.waitingAt(localKey, clientKey) === undefined) flow = this.begin(from, waiter);
+    if (flow === undefined) this.waitingAt(localKey, clientKey)?.keep(datagram, waiter === undefined);
+    else flow.send(datagram);
+  }
+
+  protected bring(from: FlowClient, datagrams: readonly Uint8Array[], waiter: Waiter): void {
+    for (const { buffer, byteOffset, length } of datagrams) {
+      this.take(from, Buffer.from(buffer, byteOffset, length), waiter);
+    }
   }
 
   protected reach(target: Target, replay: Replay, tries: TryLog | undefined): UdpFlow | DialFailure {

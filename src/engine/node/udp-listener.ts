@@ -4,7 +4,7 @@ import { isIPv6 } from 'node:net';
 import { isWildcard } from '../../model/address.ts';
 import { errnoOf, listenError, toListenError } from '../errors.ts';
 import type { Port } from './port.ts';
-import { type UdpFlow, udpSocket } from './udp-flow.ts';
+import { udpSocket } from './udp-flow.ts';
 import { endpointOf, UdpFlows } from './udp-flows.ts';
 
 /** The kernel chooses a port that is free at one address; at another it may be taken. */
@@ -92,7 +92,7 @@ export class UdpListener {
     this.#sockets.set(address, socket);
     this.port.thread.shares.descriptors.take(1);
     socket.on('message', (datagram, remote) => {
-      this.#flowOf(socket, address, remote)?.send(datagram);
+      this.#take(socket, address, remote, datagram);
     });
     try {
       const listening = once(socket, 'listening');
@@ -110,16 +110,20 @@ export class UdpListener {
     this.#sockets.delete(address);
     this.port.thread.shares.descriptors.give(1);
     for (const flow of this.#flows.table) if (flow.from.localKey === address) flow.cut('proxy-removed');
+    for (const client of [...this.#flows.waiting]) {
+      if (client.from.localKey === address) client.refuse('no-endpoints');
+    }
     socket.close();
   }
 
-  /** `undefined` when the client gets no flow. */
-  #flowOf(local: Socket, localKey: string, remote: RemoteInfo): UdpFlow | undefined {
+  #take(local: Socket, localKey: string, remote: RemoteInfo, datagram: Buffer): void {
     const clientKey = `${remote.address} ${remote.port}`;
-    const flow = this.#flows.table.get(localKey, clientKey);
-    if (flow !== undefined && !flow.isForgotten) return flow;
-    flow?.cut('proxy-idle');
+    const flow = this.#flows.current(localKey, clientKey);
+    if (flow !== undefined) {
+      flow.send(datagram);
+      return;
+    }
     const endpoint = endpointOf(remote);
-    return this.#flows.begin({ address: endpoint.address, endpoint, localKey, clientKey, local });
+    this.#flows.take({ address: endpoint.address, endpoint, localKey, clientKey, local }, datagram);
   }
 }

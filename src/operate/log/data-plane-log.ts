@@ -1,4 +1,4 @@
-import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
+import type { DataPlaneObserver, DialFailure, Refusal } from '../../model/data-plane.ts';
 import { partsOf } from '../../model/service.ts';
 import type { RefusedPart } from '../../model/service-port.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
@@ -8,10 +8,12 @@ import type { DialErrors } from './dial-errors.ts';
 
 const WINDOW_MS = 10_000;
 
-const REFUSED = {
+const REFUSED: Readonly<Record<Refusal, string>> = {
   'no-endpoints': 'Refused a client: no endpoint is ready; check the pods behind the Service and its port names',
   exhausted: 'Refused a client: no endpoint answered; check that the pods listen and that this node reaches them',
-} as const;
+  'wait-timeout': 'Refused a client: it has waited for as long as it may; check what scales the Service, and its pods',
+  'wait-full': 'Refused a client: too many wait for an endpoint already; check what scales the Service, and its pods',
+};
 
 const DIAL_FAILED: Readonly<Record<DialFailure, string>> = {
   refused: 'An endpoint refused the connection: nothing listens there; check the pod and the target port',
@@ -85,6 +87,8 @@ export class DataPlaneLog implements DataPlaneObserver {
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
     this.#tell('warn', REFUSED[reason], { svc: name, client });
   }
+
+  clientWaits(): void {}
 
   dialFailed(failure: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
     this.#dialErrors.failed(failure);

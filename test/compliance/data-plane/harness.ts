@@ -51,6 +51,7 @@ export const OPTIONS: DataPlaneOptions = {
 export function textObserver(events: string[]): DataPlaneObserver {
   return {
     clientRefused: ({ reason }) => events.push(`refused: ${reason}`),
+    clientWaits: () => events.push('a client waits'),
     dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
     ejected: ({ backend }) => events.push(`ejected: ${backend}`),
     readmitted: ({ backend }) => events.push(`readmitted: ${backend}`),
@@ -66,6 +67,7 @@ export function rigFactory(factory: EngineFactory): RigFactory {
   return async (t, options, descriptorLimit) => {
     const events: ObserverEvents = {
       clientRefused: [],
+      clientWaits: [],
       dialFailed: [],
       ejected: [],
       readmitted: [],
@@ -78,6 +80,7 @@ export function rigFactory(factory: EngineFactory): RigFactory {
       descriptorLimit,
       observer: {
         clientRefused: (event) => events.clientRefused.push(event),
+        clientWaits: (event) => events.clientWaits.push(event),
         dialFailed: (event) => events.dialFailed.push(event),
         ejected: (event) => events.ejected.push(event),
         readmitted: (event) => events.readmitted.push(event),

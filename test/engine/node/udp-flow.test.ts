@@ -50,6 +50,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const nobody = (): void => assert.fail('nothing is to be reported');
   const observer = {
     clientRefused: nobody,
+    clientWaits: nobody,
     dialFailed: nobody,
     ejected: nobody,
     readmitted: nobody,

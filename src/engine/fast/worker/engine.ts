@@ -9,7 +9,7 @@ import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { stackOf } from '../../../util/text.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
-import type { Session } from '../../core/session.ts';
+import type { Shown } from '../../core/port.ts';
 import { shareTable } from '../../core/shares.ts';
 import { Carrier } from './carrier.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
@@ -99,7 +99,7 @@ export class Engine implements Handler {
   /** Questions for a page of connections: one is answered per turn. */
   readonly #pages: Question<'list'>[] = [];
   /** Of the lists that go on: what comes next. */
-  readonly #lists = new Map<ListId, Iterator<Session>>();
+  readonly #lists = new Map<ListId, Iterator<Shown>>();
   /** While frozen: what has not been given yet. */
   #left: Iterator<LiveRecord> | undefined;
   readonly #faults: TokenBucket;
@@ -396,6 +396,10 @@ export class Engine implements Handler {
     // Not while frozen.
     this.loop.inNextTurn({
       run: () => {
+        if (known.waiting !== undefined) {
+          connection.waitAgain(known, known.waiting);
+          return;
+        }
         const candidates = port.picker.pick(client.address, this.loop.nowMs);
         // An answer to that dial may come late.
         connection.dialAgain(known, { candidates, needsNewPort: true });
@@ -427,10 +431,10 @@ export class Engine implements Handler {
   #page({ port: id, list }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];
     const port = (this.#listeners.get(id) ?? this.#shares.get(id))?.port;
-    const sessions = this.#lists.get(list) ?? thoseNow(port?.sessions ?? new Set());
-    this.#lists.set(list, sessions);
+    const shown = this.#lists.get(list) ?? port?.shown() ?? [].values();
+    this.#lists.set(list, shown);
     while (connections.length < CONNECTIONS_PER_PAGE) {
-      const next = sessions.next();
+      const next = shown.next();
       if (next.done) {
         this.#lists.delete(list);
         return { connections, hasMore: false };
@@ -465,6 +469,7 @@ export class Engine implements Handler {
         yield isOpen ? session.record() : { ...session.record(), closedPort: name };
       }
     }
+    for (const listener of this.#listeners.values()) if (listener instanceof UdpListener) yield* listener.waiting();
   }
 
   /** In pieces, because slow readers may have left hundreds of megabytes. */
@@ -477,15 +482,6 @@ export class Engine implements Handler {
     }
     const given = records.flatMap((record) => (record.kind === 'established' ? record.sides.flatMap(restOf) : []));
     this.#effects.report([{ kind: 'answer', question, answer: { records } }], given);
-  }
-}
-
-/** As many as there are now: others may begin faster than a list goes on. */
-function* thoseNow(sessions: ReadonlySet<Session>): Generator<Session, undefined> {
-  let left = sessions.size;
-  for (const session of sessions) {
-    if (left-- === 0) return;
-    yield session;
   }
 }
 

@@ -1,12 +1,14 @@
 import type { Endpoint, NamedEndpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { SessionAccount } from '../../core/session.ts';
+import type { WaitRecord } from '../../core/waiting-room.ts';
 
 /** Numbers a Service port; never used again. */
 export type PortId = number;
 
 /*
  * What a worker has open, described for another process that takes it over. Deadlines are left out: they begin anew.
+ * Only the time for which a client may wait for an endpoint goes on.
  */
 
 interface Account extends SessionAccount {
@@ -48,6 +50,8 @@ export interface DiallingRecord extends Account {
   readonly port: PortId;
   readonly fd: number;
   readonly client: Endpoint;
+  /** If it was in the waiting room. */
+  readonly waiting?: WaitRecord;
 }
 
 export interface FlowRecord extends Account {
@@ -74,7 +78,7 @@ export interface FlowRecord extends Account {
   readonly control: Uint8Array;
 }
 
-/** Datagrams of a client whose flow another worker has had, on their way to the home, which begins the next. */
+/** Datagrams of a client without a flow, on their way to the home of the Service port, or in its waiting room. */
 export interface WaitingRecord {
   readonly kind: 'waiting';
   readonly port: PortId;
@@ -83,6 +87,8 @@ export interface WaitingRecord {
   readonly name: Uint8Array;
   readonly control: Uint8Array;
   readonly datagrams: readonly Uint8Array[];
+  /** If they are in the waiting room, or come out of it. */
+  readonly waiting?: WaitRecord;
 }
 
 export type SessionRecord = EstablishedRecord | DiallingRecord | FlowRecord;

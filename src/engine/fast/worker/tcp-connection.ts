@@ -8,6 +8,7 @@ import type { SessionAccount } from '../../core/session.ts';
 import { add, COUNTER } from '../../core/target.ts';
 import { TcpConnection as CoreTcpConnection, type DialPlan } from '../../core/tcp-connection.ts';
 import type { TcpDial } from '../../core/tcp-dial.ts';
+import type { WaitRecord } from '../../core/waiting-room.ts';
 import { askedFor, keptClient, keptTcpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { AwayConnection } from './away-session.ts';
@@ -53,6 +54,12 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
     this.dial(plan);
   }
 
+  /** Its client has waited in another process. */
+  waitAgain(known: SessionAccount, record: WaitRecord): void {
+    this.resumed(known);
+    this.awaitAgain(record);
+  }
+
   /** Continues where another process or worker was. Throws a SysError when a descriptor cannot be watched. */
   resume(record: EstablishedRecord, target: Target): void {
     const { sides, broken } = record;
@@ -83,9 +90,9 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
   }
 
   onEvents(events: number, fd: number): void {
-    const { dialling } = this;
-    if (dialling === undefined) {
-      const side = fd === this.fd ? this.clientSide : (this.endpointSide as TcpSide);
+    const { dialling, endpointSide } = this;
+    if (endpointSide !== undefined) {
+      const side = fd === this.fd ? this.clientSide : endpointSide;
       side.note(events);
       this.onSide(side, (events & EPOLLOUT) !== 0, (events & EPOLLERR) !== 0);
       this.#passOn();
@@ -93,8 +100,8 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
       this.clientSide.note(events);
       this.onSide(this.clientSide, false, (events & (EPOLLERR | EPOLLHUP)) !== 0);
     } else {
-      const attempt = dialling.attempt as TcpAttempt | undefined;
-      (fd === attempt?.fd ? attempt : (dialling.hedge as TcpAttempt | undefined))?.onEvents(events);
+      const attempt = dialling?.attempt as TcpAttempt | undefined;
+      (fd === attempt?.fd ? attempt : (dialling?.hedge as TcpAttempt | undefined))?.onEvents(events);
     }
   }
 
@@ -153,8 +160,8 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
     const link = port.carrierForClient();
     if (link === undefined) return false;
     const target = candidates.next();
-    if (target === undefined) this.onGivenUp('no-endpoints');
-    else this.#passClient(link, target, kept !== undefined, candidates);
+    if (target === undefined) return false;
+    this.#passClient(link, target, kept !== undefined, candidates);
     return true;
   }
 
@@ -205,6 +212,8 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
 
   #dialling(): DiallingRecord {
     const { id: port } = this.port;
-    return { ...this.account(), kind: 'dialling', port, fd: this.fd, client: this.clientName as Endpoint };
+    const { fd, waitRecord } = this;
+    const client = this.clientName as Endpoint;
+    return { ...this.account(), kind: 'dialling', port, fd, client, ...(waitRecord && { waiting: waitRecord }) };
   }
 }

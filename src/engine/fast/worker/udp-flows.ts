@@ -12,6 +12,7 @@ import { describeErrno, EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, mu
 import type { DeadlineList } from '../../core/deadlines.ts';
 import { type FlowClient as CoreFlowClient, UdpFlows as CoreUdpFlows } from '../../core/udp-flows.ts';
 import type { Replay as CoreReplay } from '../../core/udp-replay.ts';
+import type { Waiter } from '../../core/waiting-room.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
@@ -75,23 +76,23 @@ export interface FlowHost {
   readSocket(flow: UdpFlow, fd: number): void;
   /** The flow does not use it any more. What waits there begins the client's next flow. */
   releaseSocket(flow: UdpFlow, fd: number): void;
-  /** These came to a flow that has ended. */
-  bring(from: FlowClient, datagrams: readonly Uint8Array[]): void;
+  /** These came to a flow that has ended, or have waited for an endpoint, as `waiter` says. */
+  bring(from: FlowClient, datagrams: readonly Uint8Array[], waiter?: Waiter): void;
 }
 
 /** Flows of one Service port in one worker. */
 export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
   readonly host: FlowHost;
   readonly port: Port;
-  readonly #silences: Silences;
+  /** By the timeout of the Service, which may change. */
+  #ofAll: { readonly idleMs: number; readonly silences: Silences } | undefined;
   /** Of flows whose entries in connection tracking end after so much silence. */
-  #ofKept: { readonly longestMs: number; readonly silences: Silences } | undefined;
+  #ofKept: { readonly idleMs: number; readonly longestMs: number; readonly silences: Silences } | undefined;
 
   constructor(host: FlowHost, port: Port) {
     super();
     this.host = host;
     this.port = port;
-    this.#silences = this.#atMost();
   }
 
   refuse({ path }: FlowClient): void {
@@ -108,10 +109,16 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
   }
 
   silences(isKept: boolean): Silences {
-    if (!isKept) return this.#silences;
+    const idleMs = this.port.udpIdleTimeoutMs;
+    if (!isKept) {
+      if (this.#ofAll?.idleMs !== idleMs) this.#ofAll = { idleMs, silences: this.#atMost() };
+      return this.#ofAll.silences;
+    }
     const { loop, keptDials } = this.port.worker;
     const longestMs = keptDials.longestSilenceMs(loop.nowMs);
-    if (this.#ofKept?.longestMs !== longestMs) this.#ofKept = { longestMs, silences: this.#atMost(longestMs) };
+    if (this.#ofKept?.longestMs !== longestMs || this.#ofKept.idleMs !== idleMs) {
+      this.#ofKept = { idleMs, longestMs, silences: this.#atMost(longestMs) };
+    }
     return this.#ofKept.silences;
   }
 
@@ -137,6 +144,10 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
       throw err;
     }
     if (unanswered !== undefined) this.keepUnanswered(flow, unanswered);
+  }
+
+  protected bring(from: FlowClient, datagrams: readonly Uint8Array[], waiter: Waiter): void {
+    this.host.bring(from, datagrams, waiter);
   }
 
   protected reach(target: Target, replay: Replay, tries: TryLog | undefined): UdpFlow | DialFailure | undefined {

@@ -1,5 +1,7 @@
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { EAGAIN, must, SysError } from '../../../sys/sys-error.ts';
+import type { WaitingClient } from '../../core/udp-waiting.ts';
+import type { Waiter } from '../../core/waiting-room.ts';
 import { openFlowSocket, stopReceiving } from '../listen-socket.ts';
 import { AwaySession } from './away-session.ts';
 import type { Over } from './link.ts';
@@ -9,7 +11,7 @@ import type { CountedBackends } from './protocol.ts';
 import type { FlowRecord, WaitingRecord } from './records.ts';
 import type { Target } from './target.ts';
 import type { UdpFlow } from './udp-flow.ts';
-import { FlowClient, type FlowHost, UdpFlows } from './udp-flows.ts';
+import { FlowClient, type FlowHost, UdpFlows, waitingRecord } from './udp-flows.ts';
 
 /**
  * So many datagrams are read without an end until flows of the port end nevertheless. After a standstill the kernel's
@@ -82,16 +84,43 @@ export class UdpListener extends Listener implements FlowHost {
 
   /** Continues what was on its way here in another process. */
   resumeWaiting(record: WaitingRecord): void {
-    const { loop } = this.port.worker;
-    loop.inNextTurn({ run: () => this.bring(FlowClient.of(record), record.datagrams) });
+    const { datagrams, waiting } = record;
+    const from = FlowClient.of(record);
+    this.port.worker.loop.inNextTurn({
+      run: () => {
+        if (waiting === undefined) this.bring(from, datagrams);
+        else this.#flows.waitAgain(from, datagrams, waiting);
+      },
+    });
   }
 
-  bring(from: FlowClient, datagrams: readonly Uint8Array[]): void {
-    if (this.#isClosed) return;
-    for (const datagram of datagrams) {
-      // As for those of the inbox.
-      if (this.#flowOfCopy(from)?.sendCopy(datagram) === false) this.#flowOfCopy(from)?.sendCopy(datagram);
+  /** Of clients that wait for an endpoint. */
+  *waiting(): Generator<WaitingRecord, undefined> {
+    const { nowMs } = this.port.worker;
+    for (const { from, backlog, waiter } of this.#flows.waiting) {
+      yield { ...waitingRecord(this.port, from, backlog.datagrams), waiting: waiter.record(nowMs) };
     }
+  }
+
+  bring(from: FlowClient, datagrams: readonly Uint8Array[], waiter?: Waiter): void {
+    if (this.#isClosed) return;
+    // Twice, as for those of the inbox.
+    for (const datagram of datagrams) {
+      if (!this.#giveCopy(from, datagram, waiter)) this.#giveCopy(from, datagram, waiter);
+    }
+  }
+
+  /** Whether the datagram was handled. */
+  #giveCopy(from: FlowClient, datagram: Uint8Array, waiter: Waiter | undefined): boolean {
+    const { localKey, clientKey } = from;
+    const flow = this.#flows.table.get(localKey, clientKey);
+    if (flow !== undefined) return flow.sendCopy(datagram);
+    if (this.#flows.waitingAt(localKey, clientKey) === undefined) {
+      const begun = this.#flows.begin(from, waiter);
+      if (begun !== undefined) return begun.sendCopy(datagram);
+    }
+    this.#flows.waitingAt(localKey, clientKey)?.keep(datagram, waiter === undefined);
+    return true;
   }
 
   watchSocket(_flow: UdpFlow, fd: number): void {
@@ -145,7 +174,10 @@ export class UdpListener extends Listener implements FlowHost {
   #deliver(i: number, end: number): number {
     const { inbox } = this.port.worker;
     const flow = this.#flowOf(i);
-    if (flow === undefined) return 1;
+    if (flow === undefined) {
+      this.#waitingAt(i)?.keep(inbox.copy(i));
+      return 1;
+    }
     const count = inbox.run(i, this.#endOfClient(i, end));
     const sent = flow.send(inbox, i, count);
     if (flow.mayMove) this.#mayPassOn(flow);
@@ -154,22 +186,28 @@ export class UdpListener extends Listener implements FlowHost {
     let done = sent;
     for (let refusals = 1; done < count && refusals <= MAX_REFUSALS; refusals++) {
       const next = this.#flowOf(i + done);
-      if (next === undefined) return done + 1;
+      if (next === undefined) {
+        this.#waitingAt(i + done)?.keep(inbox.copy(i + done));
+        return done + 1;
+      }
       done += next.send(inbox, i + done, count - done);
     }
     if (done < count) this.port.count('limited', undefined, count - done);
     return count;
   }
 
-  /** That of datagram `i`, perhaps a new one. */
+  /** That of datagram `i`, perhaps a new one; `undefined` where its client gets none, or waits. */
   #flowOf(i: number): UdpFlow | undefined {
     const { inbox } = this.port.worker;
     const known = this.#flows.table.get(inbox.localKey(i), inbox.clientKey(i));
-    return known ?? this.#flows.begin(new FlowClient(inbox.replyPath(i)));
+    if (known !== undefined || this.#waitingAt(i) !== undefined) return known;
+    return this.#flows.begin(new FlowClient(inbox.replyPath(i)));
   }
 
-  #flowOfCopy(from: FlowClient): UdpFlow | undefined {
-    return this.#flows.table.get(from.localKey, from.clientKey) ?? this.#flows.begin(from);
+  /** The client of datagram `i`, if it waits. */
+  #waitingAt(i: number): WaitingClient<FlowClient> | undefined {
+    const { inbox } = this.port.worker;
+    return this.#flows.waitingAt(inbox.localKey(i), inbox.clientKey(i));
   }
 
   /** The first datagram after `i` that is not of the same client at the same address. */

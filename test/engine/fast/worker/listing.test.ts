@@ -51,7 +51,7 @@ function busyRig(t: TestContext, flows: number) {
   const clients: string[] = [];
   while (clients.length < flows) {
     for (let i = Math.min(CLIENTS_PER_TURN, flows - clients.length); i > 0; i--) clients.push(sendOne(busy.localPort));
-    while (counters.active < clients.length) rig.engine.turn(100);
+    while (counters.open < clients.length) rig.engine.turn(100);
   }
   /** The client is there when this returns: the kernel may take its time. */
   const visit = ({ fd, localPort }: ListenSocket): string => {

@@ -138,7 +138,7 @@ test('bytes and an end that an endpoint has not taken yet arrive, while others c
   }
   shutdownWrite(client.fd);
   it.turns();
-  assert.equal(counters.active, 0, 'both sides have ended, as far as the worker is concerned');
+  assert.equal(counters.open, 0, 'both sides have ended, as far as the worker is concerned');
   assert.ok(it.open().some((fd) => unacknowledgedBytes(fd) > 0));
   const others = [1, 2].map((i) => exchange(t, it, listener, localPort, `${i}`));
   let got = 0;

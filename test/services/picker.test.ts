@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { namedEndpoint } from '../../src/model/endpoint.ts';
+import { SCHEDULERS } from '../../src/model/scheduler.ts';
 import { dialTimeoutMs, Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
@@ -260,5 +261,80 @@ describe('continuing in another process', () => {
       before.record(0).affinity.map(({ client }) => client),
       ['b'],
     );
+  });
+});
+
+describe('a limit of connections', () => {
+  const limited = (hosts: readonly number[], maxConnections: number, timeoutSeconds?: number) => {
+    const freed: string[] = [];
+    const p = new Picker({
+      create,
+      random: NO_SHUFFLE,
+      affinity: remembering(100),
+      maglevTables: new MaglevTables(),
+      ejection: { ejectAfter: 1, ejectTimeMs: 1000 },
+      onFree: ({ name }) => freed.push(name),
+    });
+    p.update({ ...backends(hosts, timeoutSeconds), maxConnections }, 0);
+    return { p, freed };
+  };
+  const take = (p: Picker, client = '192.0.2.1', nowMs = 0) => {
+    const member = p.pick(client, nowMs).next();
+    member?.taken();
+    return member;
+  };
+
+  for (const scheduler of SCHEDULERS) {
+    test(`leaves full endpoints out, and tells when one is free again: ${scheduler}`, () => {
+      const { p, freed } = limited([1, 2, 3], 2);
+      p.update({ ...backends([1, 2, 3]), scheduler, maxConnections: 2 }, 0);
+      const taken = Array.from({ length: 6 }, (_, i) => take(p, `192.0.2.${i}`));
+      assert.deepEqual(
+        Object.values(Object.groupBy(taken, (member) => member?.name ?? '')).map((each) => each?.length),
+        [...[2, 2, 2]],
+      );
+      assert.deepEqual([take(p), p.peek('192.0.2.9', 0)], [undefined, undefined]);
+      freed.length = 0;
+      taken[3]?.released();
+      assert.deepEqual(freed, [taken[3]?.name]);
+      assert.equal(take(p), taken[3]);
+    });
+  }
+
+  test('holds for the retries of a pick', () => {
+    const { p } = limited([1, 2, 3], 1);
+    take(p);
+    assert.deepEqual(allHosts(p.pick('192.0.2.1', 0)), [2, 3, 2, 3]);
+  });
+
+  test('holds for the endpoint of a client with affinity, which gets no other', () => {
+    const { p } = limited([1, 2], 1, 60);
+    const mine = take(p);
+    assert.deepEqual([take(p), p.peek('192.0.2.1', 0)], [undefined, undefined]);
+    assert.equal(p.affine('192.0.2.1', 0), mine);
+    assert.notEqual(take(p, '192.0.2.2'), mine);
+    mine?.released();
+    assert.equal(take(p), mine);
+  });
+
+  test('holds for the trial of an ejected endpoint', () => {
+    const { p } = limited([1, 2], 1);
+    const one = take(p);
+    if (one === undefined) assert.fail();
+    assert.ok(p.failed(one, 'refused', 0));
+    assert.equal(take(p, 'c', 5000)?.name === one.name, false);
+    assert.equal(take(p, 'c', 5000), undefined);
+    one.released();
+    assert.equal(take(p, 'c', 5000), one);
+  });
+
+  test('may change, and go', () => {
+    const { p } = limited([1], 1);
+    take(p);
+    p.update({ ...backends([1]), maxConnections: 2 }, 0);
+    assert.notEqual(take(p), undefined);
+    assert.equal(take(p), undefined);
+    p.update(backends([1]), 0);
+    assert.notEqual(take(p), undefined);
   });
 });

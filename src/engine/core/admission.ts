@@ -70,6 +70,16 @@ export class Admission {
     return descriptors.mayTake(share, 1, descriptors.left);
   }
 
+  /**
+   * Whether a client that waits may have its second descriptor. Its namespace may be at its share by those who wait
+   * alone, and none of them could ever be served.
+   */
+  admitsWaiting(share: Share): boolean {
+    const { descriptors } = this.#shares;
+    // As if half as many again were free.
+    return descriptors.mayTake(share, 1, descriptors.left / 2);
+  }
+
   /** Gives up sockets that are only kept for later. Whether there were any. */
   makeRoom(): boolean {
     return this.#parked.filter((sockets) => sockets.closeAll()).length > 0;

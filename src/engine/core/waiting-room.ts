@@ -398,7 +398,7 @@ export class WaitingRoom implements Task {
       // Nor for those behind it.
       if (to === line) this.#called.delete(line);
       else this.#move(waiter, to);
-    } else if (protocol === 'TCP' && !thread.admission.admitsAccepted(share)) {
+    } else if (protocol === 'TCP' && !thread.admission.admitsWaiting(share)) {
       this.#called.clear();
       if (this.#isHeld) return;
       this.#isHeld = true;

@@ -6,7 +6,7 @@ import type { ServicePortName } from '../../../src/model/service.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { endpointsOf, type Rig, type RigFactory, SETTLED_MS } from './harness.ts';
+import { backends, endpointsOf, type Rig, type RigFactory, SETTLED_MS } from './harness.ts';
 
 /** Enough for some sixty connections of one namespace alone. */
 const ROOM = 240;
@@ -91,5 +91,29 @@ export function sharingTests(makeRig: RigFactory): void {
     await waitFor('others to be served', () => served(others).length === 5);
     await waitFor('the limit to be told', () => isLimited(rig, hog));
     await endAll(others);
+  });
+
+  test('clients of a namespace that wait leave descriptors to others, and all of them are served in the end', async (t) => {
+    const { rig, tcp } = await start(t);
+    const [hog, other] = [await tcp('hog'), await tcp('other')];
+    const waiting = { forEndpointsMs: 60_000, whileFullMs: 0, max: 1_000 };
+    await rig.update(hog.name, { ...backends([]), waiting });
+    const clients = await crowd(hog.port, 2 * CROWD);
+    await waitFor('the hog to have its share', () => rig.counters(hog.name).pauses > 0);
+    const { waiting: now } = rig.counters(hog.name);
+    t.diagnostic(`${now} of ${clients.length} wait`);
+    // One descriptor each, and so more than can be connected at once.
+    assert.ok(now > 70 && now < 200, `${now} wait`);
+    const others = await crowd(other.port, 5);
+    await waitFor('others to be served', () => served(others).length === 5);
+
+    const echo = await TcpBackend.echo(t);
+    await rig.update(hog.name, { ...backends([echo.endpoint]), waiting });
+    await endAll([...clients, ...others]);
+    assert.deepEqual([served(clients).length, rig.counters(hog.name).waitTimeouts], [clients.length, 0]);
+    await waitFor('all to be over', () => rig.counters(hog.name).active + rig.counters(other.name).active === 0);
+    // Nothing was lost count of.
+    const again = await crowd(hog.port, CROWD);
+    await endAll(again);
   });
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline, Deadlines } from '../../../src/engine/core/deadlines.ts';
+import { Alarm, Deadline, Deadlines, type Loop, rounded } from '../../../src/engine/core/deadlines.ts';
 import { seededRandom } from '../../support/seeded-random.ts';
 
 /** A deadline that notes its name when it is due. */
@@ -60,4 +60,42 @@ test('deadlines start, restart and are cancelled in any order, and expire as a p
     for (const name of over) expected.delete(name);
     assert.equal(deadlines.firstDueMs(), Math.min(...expected.values()));
   }
+});
+
+test('an alarm rings at most 50 ms late after any time, in few steps, whose delays are few', () => {
+  let nowMs = 0;
+  const deadlines = new Deadlines();
+  const delays = new Set<number>();
+  const loop = {
+    get nowMs() {
+      return nowMs;
+    },
+    start: (deadline: Deadline, delayMs: number) => {
+      delays.add(delayMs);
+      deadlines.after(delayMs).start(deadline, nowMs);
+    },
+  };
+  for (const delayMs of [0, 1, 49, 50, 777, 5_000, 59_999.5, 123_456, 600_000]) {
+    let rung = 0;
+    const begunMs = nowMs;
+    const alarm = new Alarm(loop as Loop, { onDue: () => rung++ });
+    alarm.start(delayMs);
+    let steps = 0;
+    for (; rung === 0 && steps < 60; steps++) {
+      nowMs = deadlines.firstDueMs();
+      deadlines.expire(nowMs);
+    }
+    assert.ok(nowMs >= begunMs + delayMs && nowMs <= begunMs + delayMs + 50, `${delayMs}: ${nowMs - begunMs} ms`);
+    assert.ok(steps < 50, `${steps} steps`);
+    assert.equal(deadlines.firstDueMs(), Number.POSITIVE_INFINITY);
+    alarm.start(delayMs);
+    alarm.cancel();
+    assert.equal(deadlines.firstDueMs(), Number.POSITIVE_INFINITY);
+  }
+  assert.deepEqual(delays, new Set([50, 1_000, 5_000, 60_000]));
+});
+
+test('delays of tenants are rounded up to two digits', () => {
+  const cases = [0.5, 1, 99, 100, 101, 1_001, 29_999, 30_000, 86_400_001];
+  assert.deepEqual(cases.map(rounded), [1, 1, 99, 100, 110, 1_100, 30_000, 30_000, 87_000_000]);
 });

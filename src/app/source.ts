@@ -3,7 +3,7 @@ import { PROGRAM, VERSION } from '../config/version.ts';
 import { reportStarting, UnservedEvents } from '../kubernetes/events.ts';
 import { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
-import { createApiClient } from '../kubernetes/open-access.ts';
+import { createApiServers } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
@@ -14,11 +14,13 @@ import { systemClock as clock } from '../util/system-clock.ts';
 
 /** Where Services come from, and what this source knows of this node. */
 export interface Source extends ServiceSource {
-  /** `host:port` of the API server. */
+  /** `host:port` of the API server that is used now. */
   readonly server?: string;
   /** See `NodeView`. */
   readonly description: string;
-  /** Where it is, as far as that is known now. */
+  /** What tells this cluster from any other: the UID of its Service `default/kubernetes`, once it is known. */
+  cluster?(): string | undefined;
+  /** Where all API servers are, as far as that is known now. */
   servers?(): readonly Endpoint[];
   status?(): ApiStatus;
   /** Reports to the API server that this node's proxy starts. Calls with the Node object's status, now and later. */
@@ -42,14 +44,20 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
     return Object.assign(new ManifestSource({ ...config, clock, log }), { description });
   }
   const userAgent = `${PROGRAM}/${VERSION}`;
-  const api = await createApiClient({ ...config, userAgent, env: process.env, clock, log, metrics });
+  const means = { userAgent, env: process.env, clock, random: Math.random, log, metrics };
+  const api = await createApiServers({ ...config, ...means });
   const common = { clock, random: Math.random, log, signal };
   const source = new KubernetesSource({ api, clock, random: Math.random, log });
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
-    server: api.host,
-    description: `the API server ${api.host}`,
-    servers: () => api.servers,
+    get server() {
+      return api.host;
+    },
+    get description() {
+      return `the API server ${api.host}`;
+    },
+    cluster: () => api.cluster,
+    servers: () => api.endpoints,
     start: (sink) => source.start(sink),
     stop: async () => {
       await source.stop();

@@ -129,7 +129,7 @@ function nodeView(
     }),
     ...(configuration?.isInForce === false && { configNotInForce: configuration.path }),
     source: source.description,
-    ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs } }),
+    ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs, servers: api.servers } }),
     memory: { rss, heapUsed },
     totals,
     ...(rates && { rates }),

@@ -3,12 +3,14 @@ import type { Config, KubernetesConfig, ManifestsConfig } from '../config/config
 import { PROGRAM } from '../config/version.ts';
 import { allLocalAddresses } from '../kernel/addresses.ts';
 import { readPage } from '../kubernetes/answers.ts';
+import type { ApiClient } from '../kubernetes/api-client.ts';
 import { ApiError } from '../kubernetes/api-error.ts';
+import { askWhichCluster } from '../kubernetes/cluster.ts';
 import { withinSilence } from '../kubernetes/http-exchange.ts';
 import { resourceOf } from '../kubernetes/kubernetes-source.ts';
 import { nodeName } from '../kubernetes/node.ts';
 import { ObjectStore } from '../kubernetes/object-store.ts';
-import { createApiClient } from '../kubernetes/open-access.ts';
+import { createApiServers } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
 import { findingText, goesWithout, splitAdvice } from '../model/finding.ts';
@@ -231,18 +233,61 @@ async function checkApiServer(
   const origin = source.kubeconfig ?? (source.master === undefined ? "the Pod's service account" : '--master');
   try {
     const metrics = { requestDone: () => {} };
-    const client = await createApiClient({ ...source, userAgent: PROGRAM, env: process.env, clock, log, metrics });
+    const means = { userAgent: PROGRAM, env: process.env, clock, random: Math.random, log, metrics };
+    const { clients } = await createApiServers({ ...source, ...means });
     const late = new ApiError('unreachable', `no answer within ${REQUEST_MS / 1_000} s`);
     const deadline = { clock, ms: REQUEST_MS, late };
-    const api: Api = {
+    const apiOf = (client: ApiClient): Api => ({
       get: (path) => withinSilence(deadline, (signal) => client.get(path, signal)),
       post: (path, body) => withinSilence(deadline, (signal) => client.post(path, body, signal)),
-    };
+    });
+    if (clients.length > 1) {
+      const { findings, usable } = await checkSeveral(clients, { apiOf, origin, clock });
+      return { findings: [...log.findings, ...findings], ...(usable && { api: apiOf(usable) }) };
+    }
+    const [client] = clients as [ApiClient];
+    const api = apiOf(client);
     const finding = await checkVersion(api, client.host, origin);
     return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
   } catch (error) {
     const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
     return { findings: [...log.findings, fail(messageOf(error), advice)] };
+  }
+}
+
+/** One that cannot be used is a warning where another can. All are asked at once. */
+async function checkSeveral(
+  clients: readonly ApiClient[],
+  {
+    apiOf,
+    origin,
+    clock,
+  }: { readonly apiOf: (client: ApiClient) => Api; readonly origin: string; readonly clock: Clock },
+): Promise<{ readonly findings: readonly Finding[]; readonly usable: ApiClient | undefined }> {
+  const answers = await Promise.all(
+    clients.map(async (client) => {
+      const finding = await checkVersion(apiOf(client), client.host, origin);
+      const cluster = finding.level === 'fail' ? undefined : await clusterOf(client, clock);
+      return { client, finding, cluster };
+    }),
+  );
+  const first = answers.find(({ cluster }) => cluster?.uid !== undefined);
+  const found = answers.map(({ client, finding, cluster }): Finding => {
+    if (cluster === undefined) return finding;
+    if (cluster.uid === undefined) return fail(`${client.host} does not say its cluster: ${cluster.err}`, UNWELL);
+    if (cluster.uid === first?.cluster?.uid) return finding;
+    const other = `${client.host} is of another cluster than ${first?.client.host}, and is left out`;
+    return fail(other, 'correct --api-servers: the first one that answers decides');
+  });
+  const findings = found.map((each): Finding => (each.level === 'fail' && first ? { ...each, level: 'warn' } : each));
+  return { findings, usable: first?.client };
+}
+
+async function clusterOf(client: ApiClient, clock: Clock): Promise<{ readonly uid?: string; readonly err?: string }> {
+  try {
+    return { uid: await askWhichCluster(client, { clock, signal: new AbortController().signal }) };
+  } catch (error) {
+    return { err: messageOf(error) };
   }
 }
 

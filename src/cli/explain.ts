@@ -2,11 +2,13 @@ import { UsageError } from '../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../model/address.ts';
 import { boundText } from '../model/data-plane.ts';
 import { endpointName } from '../model/endpoint.ts';
+import { serversText } from '../model/source.ts';
 import type {
   CandidateView,
   ConnectTime,
   Explanation,
   ListenerView,
+  NodeView,
   Question,
   SeenAddress,
   ServiceView,
@@ -51,7 +53,9 @@ export const EXPLAIN = command({
     const isJson = given.output === 'json';
     // The proxy's clock is the same, for both are on one machine.
     terminal.out(isJson ? printableJson(explanation) : explanationText(explanation, clock.wallNow()));
-    warnOfCaveats(await askOne(control, 'node', {}), terminal);
+    const node = await askOne(control, 'node', {});
+    if (!isJson) terminal.out(serversPart(node));
+    warnOfCaveats(node, terminal);
     return explanation.served ? 0 : 1;
   },
 });
@@ -146,6 +150,13 @@ function explanationText(
   ];
   const lines = parts.filter(({ length }) => length > 0).map((each) => each.map(printable).join('\n'));
   return `${lines.join('\n\n')}\n`;
+}
+
+/** Which API server says what is served here, where there are several. */
+function serversPart({ api, now }: NodeView): string {
+  if (api === undefined || api.servers.length < 2) return '';
+  const lines = serversText(api.servers, now, shortDuration);
+  return `\n${part('API servers', lines).map(printable).join('\n')}\n`;
 }
 
 function seenLine(seen: SeenAddress): string {

@@ -4,6 +4,12 @@ import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
 import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT, servicesOf } from './shared.ts';
 
+/** Its name, where there are several. */
+function usedOf({ servers }: NonNullable<NodeView['api']>): string {
+  const used = servers.length > 1 ? servers.find(({ usedSince }) => usedSince !== undefined) : undefined;
+  return used === undefined ? '' : `${used.server} `;
+}
+
 type Counts = Readonly<Record<ServiceState, number>>;
 
 export const STATUS = command({
@@ -40,7 +46,7 @@ function statusLine(node: NodeView, counts: Counts, now: number): string {
     api === undefined
       ? 'Services from files'
       : api.connected
-        ? 'API server connected'
+        ? `API server ${usedOf(api)}connected`
         : `API server lost for ${shortDuration(api.staleForMs)}`;
   const services = `${counted(all, 'Service port')}${shown.length === 0 ? '' : `: ${shown.join(', ')}`}`;
   return [...(node.healthy ? [] : ['unhealthy']), services, ...rules, source].join('; ');

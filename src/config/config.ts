@@ -39,6 +39,10 @@ export interface ManifestsConfig {
 export interface KubernetesConfig {
   readonly kubeconfig: string | undefined;
   readonly master: string | undefined;
+  /** In order of preference; the one that the others name comes last. */
+  readonly apiServers: readonly URL[];
+  /** Use also those that the cluster itself names. */
+  readonly apiServersFromCluster: boolean;
   /** Requests per second in the long term; watches and events do not count. */
   readonly qps: number;
   readonly burst: number;

@@ -166,13 +166,21 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
       kind: 'kubernetes',
       kubeconfig,
       master,
+      apiServers: values['api-servers'],
+      apiServersFromCluster: values['api-servers-from-cluster'],
       qps: values['kube-api-qps'],
       burst: values['kube-api-burst'],
       contentType: values['kube-api-content-type'],
     };
   }
-  const other = kubeconfig === undefined ? master && 'master' : 'kubeconfig';
-  if (other) {
+  const given = {
+    kubeconfig: kubeconfig !== undefined,
+    master: master !== undefined,
+    'api-servers': values['api-servers'].length > 0,
+    'api-servers-from-cluster': values['api-servers-from-cluster'],
+  };
+  const other = Object.entries(given).find(([, isGiven]) => isGiven)?.[0];
+  if (other !== undefined) {
     throw new UsageError(
       `${said.placeOf(other)}--manifests and ${said.nameOf(other)} exclude each other: ` +
         'Services come from files or from an API server',

@@ -19,6 +19,7 @@ import {
   whole,
 } from './setting.ts';
 import {
+  apiServer,
   cidr,
   congestionControl,
   DEFAULT_CONTROL_SOCKET,
@@ -91,6 +92,15 @@ export const FLAGS = {
     master: one(OPTIONAL_TEXT, '', {
       fallbackText: 'what the kubeconfig says',
       describe: 'URL of the API server, whatever the kubeconfig or the environment of the Pod says',
+    }),
+    'api-servers': many(text(apiServer, String), {
+      fallbackText: 'none',
+      describe:
+        'URLs of API servers of the cluster, the preferred one first; what the kubeconfig or --master names comes ' +
+        'after them, and its credentials and certificate authority hold for all; repeat it or separate with commas',
+    }),
+    'api-servers-from-cluster': one(BOOLEAN, 'false', {
+      describe: 'use also the API servers that the endpoints of default/kubernetes name, after all others',
     }),
     manifests: many(text(path), {
       describe:

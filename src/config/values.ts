@@ -74,6 +74,16 @@ export function path(text: string): string {
   return text;
 }
 
+/** With a scheme: `--master` takes a bare address for one over plain HTTP, as upstream does. */
+export function apiServer(text: string): URL {
+  const url = URL.parse(text);
+  const isPlain = url?.username === '' && url.password === '' && url.search === '' && url.hash === '';
+  if (url === null || !isPlain || !/^https?:$/.test(url.protocol) || url.hostname === '') {
+    throw new UsageError('not the URL of an API server; write one like https://192.0.2.1:6443');
+  }
+  return url;
+}
+
 export function optional(text: string): string | undefined {
   return text === '' ? undefined : text;
 }

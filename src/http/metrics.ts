@@ -1,7 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { ListenerStats } from '../model/data-plane.ts';
 import type { LoopDelayMs } from '../model/metrics.ts';
-import type { ApiStatus } from '../model/source.ts';
+import type { ApiServerStatus, ApiStatus } from '../model/source.ts';
 import type { ConnectionLogCounts } from '../operate/connection-log/feed.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { KubeProxyMetrics, type KubeProxyMetricsOptions } from './kube-proxy-metrics.ts';
@@ -38,6 +38,19 @@ export interface MetricsOptions extends KubeProxyMetricsOptions {
  * create Services without end.
  */
 const MAX_ROWS = 20_000;
+
+const API_SERVER_GAUGES: readonly (readonly [
+  name: string,
+  help: string,
+  holds: (server: ApiServerStatus) => boolean,
+])[] = [
+  ['used', '1 for the API server that is used; it may be out of reach', ({ usedSince }) => usedSince !== undefined],
+  [
+    'usable',
+    '0 for an API server that could not be used when it was asked last, of several; each is asked every 5 to 10 minutes',
+    ({ trouble }) => trouble === undefined,
+  ],
+];
 
 /**
  * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; this program's own for Service ports;
@@ -92,6 +105,18 @@ export class Metrics extends KubeProxyMetrics {
       'For how long changes on the API server may have been missed; 0 while it is followed',
       () => (apiStatus()?.staleForMs ?? 0) / 1_000,
     );
+    for (const [name, help, holds] of API_SERVER_GAUGES) {
+      new Gauge({
+        name: `userspace_proxy_api_server_${name}`,
+        help,
+        registers,
+        labelNames: ['server'],
+        collect() {
+          this.reset();
+          for (const server of apiStatus()?.servers ?? []) this.set({ server: server.server }, holds(server) ? 1 : 0);
+        },
+      });
+    }
     gauge('config_in_force', '1 while what the file of --config says is in force, or when there is none', () =>
       configInForce() ? 1 : 0,
     );

@@ -20,18 +20,19 @@ export class AgentPool {
   readonly #env: NodeJS.ProcessEnv;
   readonly #log: Log;
   #current: { readonly madeFor: unknown; readonly agent: HttpAgent } | undefined;
-  #server: URL | undefined;
+  #server: URL;
   /** By host name. */
   readonly #found = new Map<string, readonly Address[]>();
 
-  constructor({ env, log }: { readonly env: NodeJS.ProcessEnv; readonly log: Log }) {
+  /** `server`: what {@link servers} is about until the first {@link agentFor}. */
+  constructor({ server, env, log }: { readonly server: URL; readonly env: NodeJS.ProcessEnv; readonly log: Log }) {
+    this.#server = server;
     this.#env = env;
     this.#log = log;
   }
 
   /** Where the API server is: all that its name, if it has one, stood for when it was last looked up. */
   get servers(): readonly Endpoint[] {
-    if (this.#server === undefined) return [];
     const literal = parseAddress(hostOf(this.#server));
     const addresses = literal === undefined ? this.#found.get(this.#server.hostname) : [literal];
     const port = Number(portOf(this.#server));

@@ -5,6 +5,7 @@ import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { TokenBucket } from '../util/token-bucket.ts';
 import { parseJson } from '../util/untrusted.ts';
+import { unlessAborted } from '../util/wait.ts';
 import type { Access, AccessSource } from './access.ts';
 import { AgentPool } from './agent-pool.ts';
 import { ApiError, cut, readStatus } from './api-error.ts';
@@ -16,9 +17,19 @@ export interface Transport {
    * A GET whose answer is streamed; not subject to the rate limit. Resolves at the head of a successful JSON answer.
    * Aborting ends the stream with the reason of the signal, and nothing comes after that.
    */
-  watch(path: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+  watch(path: string, signal: AbortSignal): Promise<WatchStream>;
   /** A GET whose answer is one JSON value, bounded in size and silence. */
   get(path: string, signal: AbortSignal): Promise<unknown>;
+}
+
+export interface WatchStream {
+  readonly body: AsyncIterable<Uint8Array>;
+  /** The server that sends it. */
+  readonly server: Contact;
+}
+
+/** Whether one server is still there. */
+export interface Contact {
   /** Resolves when the server gave any answer within 10 s. Concurrent calls share one request. */
   probe(): Promise<void>;
   /** `Clock.now()` of the last byte from the server, on any connection. */
@@ -27,8 +38,8 @@ export interface Transport {
 
 export interface ApiClientOptions {
   readonly access: AccessSource;
-  /** `host:port`: the `host` of metrics and messages. */
-  readonly host: string;
+  /** Where it is as far as that is known now; a kubeconfig may change. Its `host` is that of metrics and messages. */
+  readonly server: URL;
   /** Requests per second other than watches and events, in the long term and at once; both above 0. */
   readonly qps: number;
   readonly burst: number;
@@ -66,10 +77,10 @@ interface Route {
 }
 
 /**
- * The API server's resources over HTTP/1.1, with one pool of keep-alive connections. Each watch has its own connection,
- * so that a slow list never delays it, and a connection that breaks ends one watch only.
+ * The resources of one API server over HTTP/1.1, with one pool of keep-alive connections. Each watch has its own
+ * connection, so that a slow list never delays it, and a connection that breaks ends one watch only.
  */
-export class ApiClient implements Transport {
+export class ApiClient implements Transport, Contact {
   readonly host: string;
   readonly #options: ApiClientOptions;
   readonly #agents: AgentPool;
@@ -80,10 +91,10 @@ export class ApiClient implements Transport {
   #probe: Promise<void> | undefined;
 
   constructor(options: ApiClientOptions) {
-    const { clock, qps, burst, env, log, host } = options;
-    this.host = host;
+    const { clock, qps, burst, env, log, server } = options;
+    this.host = server.host;
     this.#options = options;
-    this.#agents = new AgentPool({ env, log });
+    this.#agents = new AgentPool({ server, env, log });
     this.#bucket = new TokenBucket({ clock, ratePerSecond: qps, burst });
   }
 
@@ -96,10 +107,10 @@ export class ApiClient implements Transport {
     return this.#agents.servers;
   }
 
-  async watch(path: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+  async watch(path: string, signal: AbortSignal): Promise<WatchStream> {
     const response = await this.#send({ method: 'GET', path, signal });
     await this.#expectJson(response, signal);
-    return this.#read(response, signal);
+    return { body: this.#read(response, signal), server: this };
   }
 
   async get(path: string, signal: AbortSignal): Promise<unknown> {
@@ -209,14 +220,4 @@ export class ApiClient implements Transport {
     };
     return readBody(response, { host: this.host, signal, onData });
   }
-}
-
-/** For work that cannot be interrupted, such as an exec plugin: it continues, but nothing waits for it. */
-function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    if (signal.aborted) abort();
-    signal.addEventListener('abort', abort);
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
 }

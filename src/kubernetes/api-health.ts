@@ -23,8 +23,8 @@ interface Resource {
 }
 
 interface ApiHealthOptions {
-  /** `host:port`, for messages. */
-  readonly server: string;
+  /** `host:port` of the one that is used, for messages. */
+  readonly server: () => string;
   readonly lastContactAt: () => number | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -79,7 +79,7 @@ export class ApiHealth {
     };
   }
 
-  status(): ApiStatus {
+  status(): Omit<ApiStatus, 'servers'> {
     const all = [...this.#resources.values()];
     const now = this.#clock.now();
     const lost = all.filter(({ isFollowed }) => !isFollowed);
@@ -102,7 +102,7 @@ export class ApiHealth {
     const message = this.#wasConnected
       ? 'Cannot watch the API server; the last known state is served until it is back'
       : 'Cannot watch the API server yet; retrying';
-    this.#options.log.warn(message, { server: this.#options.server, resource, err });
+    this.#options.log.warn(message, { server: this.#options.server(), resource, err });
   }
 
   #followed(): void {
@@ -111,7 +111,10 @@ export class ApiHealth {
     const { log, server } = this.#options;
     const message = this.#wasConnected ? 'Watching the API server again' : 'Watching the API server';
     const awayMs = this.#clock.now() - (this.#lostAt ?? 0);
-    log.info(message, { server, ...(this.#lostAt !== undefined && { awaySeconds: Math.round(awayMs / 1_000) }) });
+    log.info(message, {
+      server: server(),
+      ...(this.#lostAt !== undefined && { awaySeconds: Math.round(awayMs / 1_000) }),
+    });
     this.#wasConnected = true;
     this.#lostAt = undefined;
   }

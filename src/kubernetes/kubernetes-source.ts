@@ -3,14 +3,14 @@ import type { ApiStatus, ServiceSource, SourceEvent, SourceSink, Unusable } from
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { FieldError } from '../util/untrusted.ts';
-import type { Transport } from './api-client.ts';
 import { ApiHealth } from './api-health.ts';
+import type { ApiServers } from './api-servers.ts';
 import type { Change } from './object-store.ts';
 import { decodeObject, type Kind, type KubernetesObject, objectIdentity } from './objects/kubernetes-object.ts';
 import { Reflector, type Resource } from './reflector.ts';
 
 interface KubernetesSourceOptions {
-  readonly api: Transport & { readonly host: string };
+  readonly api: ApiServers;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -35,7 +35,7 @@ export class KubernetesSource implements ServiceSource {
   constructor(options: KubernetesSourceOptions) {
     this.#options = options;
     const { api, clock, log } = options;
-    this.#health = new ApiHealth({ server: api.host, lastContactAt: () => api.lastContactAt, clock, log });
+    this.#health = new ApiHealth({ server: () => api.host, lastContactAt: () => api.lastContactAt, clock, log });
   }
 
   /** Does not reject when the server cannot be reached: it is retried until that works. */
@@ -51,7 +51,7 @@ export class KubernetesSource implements ServiceSource {
   }
 
   status(): ApiStatus {
-    return this.#health.status();
+    return { ...this.#health.status(), servers: this.#options.api.status() };
   }
 
   *unusable(): Generator<Unusable> {
@@ -80,7 +80,11 @@ export class KubernetesSource implements ServiceSource {
       log,
       sink: {
         ...health,
-        changed: (changes) => this.#sink?.apply(changes.map((change) => toEvent(kind, change))),
+        changed: (changes) => {
+          const events = changes.map((change) => toEvent(kind, change));
+          api.learn(events);
+          this.#sink?.apply(events);
+        },
         listed: () => {
           health.listed();
           this.#hasListed(kind);

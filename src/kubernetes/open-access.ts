@@ -1,27 +1,32 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import type { Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { AccessConfigError, type AccessSource, parseServerUrl, tokenReader } from './access.ts';
 import { ApiClient, type ApiClientOptions } from './api-client.ts';
 import { ApiError, causeMessage } from './api-error.ts';
+import { ApiServers } from './api-servers.ts';
 import { KubeconfigAccess } from './kubeconfig.ts';
 
-export interface ApiClientSettings extends Omit<ApiClientOptions, 'access' | 'host'> {
+export interface ApiServersSettings extends Omit<ApiClientOptions, 'access' | 'server'> {
   /** `--kubeconfig`. */
   readonly kubeconfig: string | undefined;
   /** `--master`: the server, whatever a kubeconfig or the Pod's environment says. */
   readonly master: string | undefined;
+  /** `--api-servers`: preferred to the one that these two name. */
+  readonly apiServers: readonly URL[];
+  /** `--api-servers-from-cluster` */
+  readonly apiServersFromCluster: boolean;
   /** `--kube-api-content-type`. The client speaks JSON; any other type is only logged. */
   readonly contentType: string;
   /** The Pod's mounted service account; elsewhere only in tests. */
   readonly serviceAccountDirectory?: string;
+  readonly random: Random;
 }
 
-/**
- * The one connection pool to the API server. Sends nothing yet. Rejects with {@link AccessConfigError} for what only
- * the user can fix.
- */
-export async function createApiClient(settings: ApiClientSettings): Promise<ApiClient> {
+/** Sends nothing yet. Rejects with {@link AccessConfigError} for what only the user can fix. */
+export async function createApiServers(settings: ApiServersSettings): Promise<ApiServers> {
   const { contentType, env, log } = settings;
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
     throw new AccessConfigError(
@@ -32,12 +37,50 @@ export async function createApiClient(settings: ApiClientSettings): Promise<ApiC
     log.v(1)?.info('Requests to the API server ask for JSON, whatever --kube-api-content-type says', { contentType });
   }
   const { access, server } = await openAccess(settings);
-  if (server.protocol === 'http:' && !isLoopback(server.hostname)) {
+  // A URL is the same server, however often it is written.
+  const urls = [...new Map([...settings.apiServers, server].map((url) => [url.href, url])).values()];
+  for (const { protocol, hostname, host } of urls) {
+    if (protocol !== 'http:' || isLoopback(hostname)) continue;
     log.warn('The API server is reached over plain HTTP: what it says can be forged, and credentials can be read', {
-      server: server.host,
+      server: host,
     });
   }
-  return new ApiClient({ ...settings, access, host: server.host });
+  const clients = urls.map((url) => {
+    const isOwn = url.href === server.href;
+    return new ApiClient({ ...settings, server: url, access: isOwn ? access : accessAt(url, access) });
+  });
+  const clientOf = (endpoint: Endpoint) => {
+    const url = new URL(`https://${endpointName(endpoint)}`);
+    return new ApiClient({ ...settings, server: url, access: accessToLearned(url, access) });
+  };
+  return new ApiServers({ ...settings, clients, clientOf: settings.apiServersFromCluster ? clientOf : undefined });
+}
+
+/** The same credentials and certificate authorities for another server. */
+function accessAt(server: URL, access: AccessSource): AccessSource {
+  return { current: async () => ({ ...(await access.current()), server }), refused: () => access.refused() };
+}
+
+/** The name of the API server for Pods, which is in each of its certificates, and in none of a kubelet. */
+const NAME_IN_CLUSTER = 'kubernetes.default.svc';
+
+/**
+ * For a server that an object of the cluster names. Whoever can write that object must not get the credentials, so they
+ * are only for the holder of a certificate for the API server's own name, by the cluster's own authority.
+ */
+function accessToLearned(server: URL, access: AccessSource): AccessSource {
+  return {
+    current: async () => {
+      const current = await access.current();
+      const { tls } = current;
+      if (tls.ca === undefined || tls.skipVerify) {
+        const problem = 'a server that the cluster names is used only with a certificate-authority and verification';
+        throw new ApiError('unreachable', problem);
+      }
+      return { ...current, server, tls: { ...tls, serverName: tls.serverName ?? NAME_IN_CLUSTER } };
+    },
+    refused: () => access.refused(),
+  };
 }
 
 /** Finds the API server by flags, kubeconfig or environment. Rejects with {@link AccessConfigError}. */
@@ -48,7 +91,7 @@ async function openAccess({
   clock,
   log,
   serviceAccountDirectory: directory = '/var/run/secrets/kubernetes.io/serviceaccount',
-}: ApiClientSettings): Promise<{ readonly access: AccessSource; readonly server: URL }> {
+}: ApiServersSettings): Promise<{ readonly access: AccessSource; readonly server: URL }> {
   const override = master === undefined ? undefined : parseServerUrl(master, `--master ${JSON.stringify(master)}`);
   if (kubeconfig !== undefined) {
     const access = await KubeconfigAccess.open({ path: kubeconfig, server: override, clock, log });

@@ -190,11 +190,12 @@ export class Reflector<T> {
     let isOpen = false;
     let gone: unknown;
     try {
-      const body = await transport.watch(this.#path(list === undefined ? this.#changes() : STREAMED_LIST), signal);
+      const path = this.#path(list === undefined ? this.#changes() : STREAMED_LIST);
+      const { body, server } = await transport.watch(path, signal);
       isOpen = true;
       watch.heardAt = clock.now();
       if (list === undefined) this.#following();
-      void awaitSilence(watch, { transport, clock, onAlive: () => this.#heard(), signal }).then((reason) => {
+      void awaitSilence(watch, { server, clock, onAlive: () => this.#heard(), signal }).then((reason) => {
         gone = reason;
         if (reason !== undefined) controller.abort(reason);
       });

@@ -1,6 +1,7 @@
 import type { Clock } from '../util/clock.ts';
 import { sleep } from '../util/wait.ts';
-import type { Transport } from './api-client.ts';
+import type { Contact } from './api-client.ts';
+import { ApiError } from './api-error.ts';
 
 /** With the deadline of a probe, a dead server is noticed 35 s after its last byte; client-go takes up to 45 s. */
 const SILENCE_MS = 25_000;
@@ -15,7 +16,7 @@ const QUIET_MS = 150_000;
 const LIST_QUIET_MS = 60_000;
 
 /** The server answers probes, but the watch has been silent for too long. */
-export const QUIET = Symbol('quiet');
+export const QUIET = new ApiError('unreachable', 'a watch gave nothing more, although the server answers');
 
 export interface OpenWatch {
   /** `Clock.now()` of the last whole line: a server that drips bytes counts as silent. */
@@ -25,7 +26,7 @@ export interface OpenWatch {
 }
 
 interface Surroundings {
-  readonly transport: Transport;
+  readonly server: Contact;
   readonly clock: Clock;
   /** The server has shown that it is there. */
   readonly onAlive: () => void;
@@ -41,18 +42,18 @@ interface Surroundings {
  */
 export async function awaitSilence(
   watch: OpenWatch,
-  { transport, clock, onAlive, signal }: Surroundings,
+  { server, clock, onAlive, signal }: Surroundings,
 ): Promise<unknown> {
   let aliveAt = watch.heardAt;
   for (;;) {
     const quietMs = () => (watch.list !== undefined ? LIST_QUIET_MS : QUIET_MS);
-    aliveAt = Math.max(aliveAt, watch.heardAt, transport.lastContactAt ?? 0);
+    aliveAt = Math.max(aliveAt, watch.heardAt, server.lastContactAt ?? 0);
     await sleep(Math.min(aliveAt + SILENCE_MS, watch.heardAt + quietMs()) - clock.now(), clock, signal);
     if (signal.aborted) return undefined;
     if (clock.now() - watch.heardAt >= quietMs()) return QUIET;
-    if (clock.now() - Math.max(watch.heardAt, transport.lastContactAt ?? 0) >= SILENCE_MS) {
+    if (clock.now() - Math.max(watch.heardAt, server.lastContactAt ?? 0) >= SILENCE_MS) {
       try {
-        await transport.probe();
+        await server.probe();
         aliveAt = clock.now();
       } catch (error) {
         return signal.aborted ? undefined : error;

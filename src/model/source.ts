@@ -39,6 +39,29 @@ export type SourceEvent =
   | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints | undefined }
   | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice | undefined };
 
+/** One of the API servers that may be used. Times are milliseconds since 1970. */
+export interface ApiServerStatus {
+  /** `host:port` */
+  readonly server: string;
+  /** It is used, since then. */
+  readonly usedSince?: number;
+  /** It could not be used when it was tried last: "connect ECONNREFUSED". */
+  readonly trouble?: { readonly since: number; readonly err: string };
+}
+
+/** A line for each server: "10.0.0.1:6443: in use for 5m", "10.0.0.2:6443: failing for 2h: connect ECONNREFUSED". */
+export function serversText(
+  servers: readonly ApiServerStatus[],
+  now: number,
+  span: (ms: number) => string,
+): readonly string[] {
+  return servers.map(({ server, usedSince, trouble }) => {
+    const use = usedSince === undefined ? [] : [`in use for ${span(now - usedSince)}`];
+    const fault = trouble === undefined ? [] : [`failing for ${span(now - trouble.since)}: ${trouble.err}`];
+    return `${server}: ${[...use, ...fault].join(', ') || 'in reserve'}`;
+  });
+}
+
 /** Times are readings of `Clock.now()`. */
 export interface ApiStatus {
   /** All kinds of objects are being watched. A dead connection still counts for 35 s at most. */
@@ -48,4 +71,6 @@ export interface ApiStatus {
   readonly listedAt: number | undefined;
   /** 0 while connected. */
   readonly staleForMs: number;
+  /** In order of preference. */
+  readonly servers: readonly ApiServerStatus[];
 }

@@ -60,7 +60,7 @@ export interface NodeView {
   /** Where Services come from: "the API server 192.0.2.1:6443", "the files in /etc/services". */
   readonly source: string;
   /** Absent when Services come from files. */
-  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
+  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'servers'>;
   /** Of the main thread, during the last sample. */
   readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
   readonly memory: { readonly rss: number; readonly heapUsed: number };

@@ -87,6 +87,16 @@ export function withDeadline<T>(
   });
 }
 
+/** Rejects with the reason of the signal once it is aborted. The work itself goes on, but nothing waits for it. */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort);
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
 /** The wait after the `failures`-th failure in a row (from 1): doubles from `firstMs` up to `maxMs`. */
 export function backoffMs(failures: number, { firstMs, maxMs }: { readonly firstMs: number; readonly maxMs: number }) {
   return Math.min(firstMs * 2 ** Math.min(failures - 1, 32), maxMs);

@@ -284,6 +284,33 @@ describe('check', () => {
       assert.ok(api.requests.every(({ headers }) => headers.authorization === 'Bearer secret-token'));
     });
 
+    test('asks each of several servers: one that works is enough, and one of another cluster is named', async (context) => {
+      const start = async (cluster: string) => {
+        const server = await FakeApiServer.start({ tls: authority.issue(), cluster });
+        context.after(() => server.stop());
+        return server;
+      };
+      const [ended, foreign] = [await start('cluster-1'), await start('cluster-2')];
+      await ended.stop();
+      const lines = await findings([
+        ...kubeconfig(),
+        '--api-servers',
+        [ended, api, foreign].map(({ url }) => url).join(),
+      ]);
+      const [first, second, third] = lines.filter((line) => line.startsWith('API server '));
+      assert.match(
+        String(first),
+        /^API server warn: the API server 127.0.0.1:\d+ cannot be used: connect ECONNREFUSED →/,
+      );
+      assert.equal(
+        second,
+        `API server ok: 127.0.0.1:${api.port} answers with HTTP 404: the server could not find the requested resource`,
+      );
+      assert.match(String(third), /^API server warn: .* is of another cluster than 127.0.0.1:\d+, and is left out →/);
+      const none = await findings([...kubeconfig({ server: ended.url }), '--api-servers', 'https://127.0.0.1:1']);
+      assert.equal(none.filter((line) => line.startsWith('API server fail: ')).length, 2, none.join('\n'));
+    });
+
     test('knows of clashes between NodePorts of the cluster and programs of this machine', async (context) => {
       const server = createServer();
       await new Promise<void>((resolve) => server.listen(0, resolve));

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { EXPLAIN } from '../../src/cli/explain.ts';
 import { partsOf } from '../../src/model/service.ts';
 import type { Explanation, NodeView, Question, RuleView, ServiceFilter, ServiceView } from '../../src/model/view.ts';
-import { FakeView } from '../fakes/fake-view.ts';
+import { FakeView, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address } from '../support/model.ts';
 import { controlOf } from './control-of.ts';
@@ -69,9 +69,23 @@ async function run(argv: string, answer = NOTHING, node: Partial<NodeView> = {},
 }
 
 test('explain warns when the proxy’s state may be old', async () => {
-  const away = await run('10.96.0.1:80', NOTHING, { api: { connected: false, staleForMs: 61_000 } });
+  const away = await run('10.96.0.1:80', NOTHING, { api: { connected: false, staleForMs: 61_000, servers: [] } });
   assert.match(away.complained, /^Warning: the API server has not answered for 1m1s/);
   assert.equal((await run('10.96.0.1:80')).complained, '');
+});
+
+test('explain names several API servers, and which one is used', async () => {
+  const api = { connected: true, staleForMs: 0, servers: SEVERAL_SERVERS };
+  const { printed } = await run('10.96.0.1:80', NOTHING, { api });
+  assert.ok(
+    printed.endsWith(`
+API servers
+  192.0.2.1:6443: failing for 2m: connect ECONNREFUSED
+  192.0.2.2:6443: in use for 1m
+  192.0.2.3:6443: in reserve
+`),
+    printed,
+  );
 });
 
 test('explain asks for an address, or for a Service by its name', async () => {

@@ -22,6 +22,7 @@ const TRIAL = {
   spec: { type: 'NodePort', ipFamilyPolicy: 'PreferDualStack', ports: [{ port: 80 }] },
 };
 const PORT = 6443;
+const ETCD_PORT = 2379;
 
 /** A path from the environment, where `scripts/test-cluster` puts it. */
 export function binary(variable: 'KUBE_APISERVER' | 'ETCD' | 'KUBECTL'): string {
@@ -41,6 +42,12 @@ export interface ControlPlaneOptions {
   readonly serviceRanges: string;
   /** More flags of the API server. */
   readonly flags?: readonly string[];
+  /** By default 6443. */
+  readonly port?: number;
+  /** An etcd of its own with clients at this port and peers at the next, by default 2379; or that of this one. */
+  readonly etcd?: number | ControlPlane;
+  /** Keys, certificates and tokens of another one. */
+  readonly keysOf?: ControlPlane;
 }
 
 /** A real etcd and a real kube-apiserver on the node, with RBAC on. Both end with their namespace. */
@@ -48,14 +55,17 @@ export class ControlPlane {
   /** For the proxy: the node's own address. */
   readonly server: string;
   /** For everybody else on the node, so that a fault on the way of the proxy hits nobody else. */
-  readonly localServer = `https://localhost:${PORT}`;
+  readonly localServer: string;
   readonly #node: Namespace;
   readonly #agent: Agent;
   readonly #address: string;
   readonly #directory: string;
   readonly #serviceRanges: string;
   readonly #flags: readonly string[];
-  readonly #tokens = { admin: randomBytes(16).toString('hex'), proxy: randomBytes(16).toString('hex') };
+  readonly #port: number;
+  readonly #etcdPort: number;
+  readonly #keys: string;
+  readonly #tokens: Readonly<Record<User, string>>;
   #apiServer: ChildProcess | undefined;
 
   private constructor(options: ControlPlaneOptions) {
@@ -65,27 +75,36 @@ export class ControlPlane {
     this.#directory = options.directory;
     this.#serviceRanges = options.serviceRanges;
     this.#flags = options.flags ?? [];
-    this.server = `https://${options.address}:${PORT}`;
+    this.#port = options.port ?? PORT;
+    this.server = `https://${options.address}:${this.#port}`;
+    this.localServer = `https://localhost:${this.#port}`;
+    const { etcd = ETCD_PORT, keysOf } = options;
+    this.#etcdPort = typeof etcd === 'number' ? etcd : etcd.#etcdPort;
+    this.#keys = keysOf === undefined ? options.directory : keysOf.#keys;
+    const newToken = () => randomBytes(16).toString('hex');
+    this.#tokens = keysOf === undefined ? { admin: newToken(), proxy: newToken() } : keysOf.#tokens;
   }
 
   static async start(options: ControlPlaneOptions): Promise<ControlPlane> {
     mkdirSync(options.directory);
     const plane = new ControlPlane(options);
-    plane.#makeKeys();
-    plane.#writeTokens();
-    plane.#startEtcd();
+    if (options.keysOf === undefined) {
+      plane.#makeKeys();
+      plane.#writeTokens();
+    }
+    if (!(options.etcd instanceof ControlPlane)) plane.#startEtcd();
     await plane.startApiServer();
     return plane;
   }
 
   get caFile(): string {
     // Self-signed, so it is its own authority. Names: the address, localhost, 10.96.0.1, kubernetes.default…
-    return join(this.#directory, 'certificates/apiserver.crt');
+    return this.#key('certificates/apiserver.crt');
   }
 
   /** Signs the tokens of service accounts. */
   get serviceAccountKey(): string {
-    return this.#path('service-accounts.key');
+    return this.#key('service-accounts.key');
   }
 
   token(user: User): string {
@@ -112,21 +131,21 @@ export class ControlPlane {
   async startApiServer(): Promise<void> {
     this.#apiServer = this.#spawn('apiserver.log', [
       binary('KUBE_APISERVER'),
-      '--etcd-servers=http://127.0.0.1:2379',
+      `--etcd-servers=http://127.0.0.1:${this.#etcdPort}`,
       // Also the endpoint of the Service default/kubernetes. Never a loopback address: it would refuse to start.
       `--advertise-address=${this.#address}`,
-      `--secure-port=${PORT}`,
+      `--secure-port=${this.#port}`,
       `--service-cluster-ip-range=${this.#serviceRanges}`,
       // Without RBAC everything would be allowed, and the rights of system:kube-proxy would go untested.
       '--authorization-mode=RBAC',
       // As on every cluster whose node agents are Pods: kube-proxy's is privileged.
       '--allow-privileged=true',
-      `--token-auth-file=${this.#path('tokens.csv')}`,
-      `--cert-dir=${this.#path('certificates')}`,
+      `--token-auth-file=${this.#key('tokens.csv')}`,
+      `--cert-dir=${this.#key('certificates')}`,
       // It does not start without these three.
       '--service-account-issuer=https://kubernetes.default.svc',
-      `--service-account-key-file=${this.#path('service-accounts.pub')}`,
-      `--service-account-signing-key-file=${this.#path('service-accounts.key')}`,
+      `--service-account-key-file=${this.#key('service-accounts.pub')}`,
+      `--service-account-signing-key-file=${this.#key('service-accounts.key')}`,
       ...this.#flags,
     ]);
     await waitFor(
@@ -196,7 +215,7 @@ export class ControlPlane {
   }
 
   async #etcd(operation: string, body: object): Promise<unknown> {
-    const url = `http://127.0.0.1:2379/v3/kv/${operation}`;
+    const url = `http://127.0.0.1:${this.#etcdPort}/v3/kv/${operation}`;
     return JSON.parse(await this.#node.output(['curl', '-sSf', '-d', JSON.stringify(body), url]));
   }
 
@@ -207,9 +226,20 @@ export class ControlPlane {
       '--data-dir',
       this.#path('etcd'),
       '--unsafe-no-fsync',
+      ...this.#etcdAddresses(),
       '--log-level',
       'warn',
     ]);
+  }
+
+  #etcdAddresses(): string[] {
+    const at = (port: number) => `http://127.0.0.1:${port}`;
+    const peers = at(this.#etcdPort + 1);
+    const clients = at(this.#etcdPort);
+    return [
+      ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
+      ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers, '--initial-cluster', `default=${peers}`],
+    ];
   }
 
   #spawn(log: string, argv: readonly string[]): ChildProcess {
@@ -221,13 +251,17 @@ export class ControlPlane {
 
   #writeTokens(): void {
     const lines = Object.entries(this.#tokens).map(([user, token]) => `${token},${USERS[user as User]}`);
-    writeFileSync(this.#path('tokens.csv'), `${lines.join('\n')}\n`);
+    writeFileSync(this.#key('tokens.csv'), `${lines.join('\n')}\n`);
   }
 
   #makeKeys(): void {
     const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: this.#directory, stdio: 'pipe' });
     openssl('ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', 'service-accounts.key');
     openssl('ec', '-in', 'service-accounts.key', '-pubout', '-out', 'service-accounts.pub');
+  }
+
+  #key(file: string): string {
+    return join(this.#keys, file);
   }
 
   #path(file: string): string {

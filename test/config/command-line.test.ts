@@ -429,6 +429,8 @@ describe('an API server', () => {
     kind: 'kubernetes',
     kubeconfig: undefined,
     master: undefined,
+    apiServers: [],
+    apiServersFromCluster: false,
     qps: 5,
     burst: 10,
     contentType: 'application/vnd.kubernetes.protobuf',
@@ -461,7 +463,28 @@ describe('an API server', () => {
     assert.deepEqual(configWith().nodeEndpointPorts, []);
   });
 
+  test('may be several, each named by its URL', () => {
+    const urls = ['https://192.0.2.1:6443', 'https://[2001:db8::1]/k8s/'];
+    assert.deepEqual(configWith('--api-servers', urls.join()).source, {
+      ...defaults,
+      apiServers: urls.map((url) => new URL(url)),
+    });
+    // Without a scheme, --master would take it for plain HTTP.
+    for (const text of ['192.0.2.1:6443', 'https://user@192.0.2.1', 'ftp://192.0.2.1', 'https://192.0.2.1?x']) {
+      assert.match(refusalOf('--api-servers', text), /not the URL of an API server; write one like https:/);
+    }
+  });
+
   test('and manifests exclude each other', () => {
+    for (const [flag, value] of [
+      ['--api-servers', 'https://y'],
+      ['--api-servers-from-cluster', 'true'],
+    ] as const) {
+      assert.match(
+        refusalOf('--manifests', 'x', `${flag}=${value}`),
+        new RegExp(`--manifests and ${flag} exclude each`),
+      );
+    }
     assert.match(
       refusalOf('--manifests', 'x', '--kubeconfig', 'y'),
       /^--manifests and --kubeconfig exclude each other/,

@@ -15,6 +15,7 @@ interface Change {
 }
 
 interface Watch {
+  readonly server: FakeApiServer;
   readonly path: string;
   readonly response: ServerResponse;
 }
@@ -30,8 +31,22 @@ export interface FakeApiServerOptions {
   readonly port?: number;
   /** Collections that it does not have. */
   readonly lacks?: readonly string[];
+  /** Another server of the same cluster: both have the same objects and versions. */
+  readonly beside?: FakeApiServer;
+  /** The UID of the Service default/kubernetes, by which clusters differ. */
+  readonly cluster?: string;
 }
 
+/** What the API servers of a cluster share: etcd. */
+class Memory {
+  readonly objects = new Map<string, Map<string, object>>(COLLECTIONS.map((path) => [path, new Map()]));
+  readonly history: Change[] = [];
+  readonly watches = new Set<Watch>();
+  version = 100;
+  compacted = 0;
+}
+
+const CLUSTER_SERVICE = '/api/v1/namespaces/default/services';
 const COLLECTIONS = ['/api/v1/services', '/api/v1/endpoints', '/apis/discovery.k8s.io/v1/endpointslices'];
 
 /**
@@ -41,15 +56,15 @@ const COLLECTIONS = ['/api/v1/services', '/api/v1/endpoints', '/apis/discovery.k
 export class FakeApiServer {
   readonly #server: Server;
   readonly #options: FakeApiServerOptions;
-  readonly #objects = new Map<string, Map<string, object>>(COLLECTIONS.map((path) => [path, new Map()]));
-  readonly #history: Change[] = [];
+  readonly #memory: Memory;
   readonly #watches = new Set<Watch>();
   readonly #misdeeds: { readonly path: string; readonly misdeed: Misdeed }[] = [];
   readonly #sockets = new Set<Socket>();
-  #version = 100;
-  #compacted = 0;
   /** Whether a request may pass; else it gets 401, or 403 when it has no credentials. */
   authorize: (headers: IncomingMessage['headers']) => boolean = () => true;
+  port = 0;
+  /** It takes connections and requests, and says nothing. */
+  isHung = false;
   /** Connections that were ever made. */
   connections = 0;
   readonly requests: { readonly method: string; readonly url: URL; readonly headers: IncomingMessage['headers'] }[] =
@@ -57,6 +72,7 @@ export class FakeApiServer {
 
   private constructor(options: FakeApiServerOptions) {
     this.#options = options;
+    this.#memory = options.beside === undefined ? new Memory() : options.beside.#memory;
     const handle = (request: IncomingMessage, response: ServerResponse) => this.#handle(request, response);
     this.#server =
       options.tls === undefined
@@ -75,15 +91,12 @@ export class FakeApiServer {
   static async start(options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
     const server = new FakeApiServer(options);
     await new Promise<void>((resolve) => server.#server.listen(options.port ?? 0, server.#host, resolve));
+    server.port = (server.#server.address() as AddressInfo).port;
     return server;
   }
 
   get #host(): string {
     return this.#options.host ?? '127.0.0.1';
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
   }
 
   get url(): string {
@@ -106,24 +119,27 @@ export class FakeApiServer {
   set(object: ApiObject): void {
     const { path, objects, key } = this.#find(object);
     const type = objects.has(key) ? 'MODIFIED' : 'ADDED';
-    this.#version += 1;
-    const stored = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.#version) } };
+    this.#memory.version += 1;
+    const stored = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.#memory.version) } };
     objects.set(key, stored);
-    this.#publish({ version: this.#version, path, type, object: stored });
+    this.#publish({ version: this.#memory.version, path, type, object: stored });
   }
 
   delete(object: ApiObject): void {
     const { path, objects, key } = this.#find(object);
-    this.#version += 1;
-    const stored = { ...objects.get(key), metadata: { ...object.metadata, resourceVersion: String(this.#version) } };
+    this.#memory.version += 1;
+    const stored = {
+      ...objects.get(key),
+      metadata: { ...object.metadata, resourceVersion: String(this.#memory.version) },
+    };
     objects.delete(key);
-    this.#publish({ version: this.#version, path, type: 'DELETED', object: stored });
+    this.#publish({ version: this.#memory.version, path, type: 'DELETED', object: stored });
   }
 
   /** Forgets all versions, as etcd does every five minutes. */
   compact(): void {
-    this.#compacted = this.#version;
-    this.#history.length = 0;
+    this.#memory.compacted = this.#memory.version;
+    this.#memory.history.length = 0;
   }
 
   /** The next request for a path with this beginning is answered so. */
@@ -143,7 +159,10 @@ export class FakeApiServer {
 
   /** Ends every watch in an orderly way. */
   endWatches(): void {
-    for (const { response } of this.#watches) response.end();
+    for (const watch of this.#watches) {
+      watch.response.end();
+      this.#memory.watches.delete(watch);
+    }
     this.#watches.clear();
   }
 
@@ -161,17 +180,20 @@ export class FakeApiServer {
   #find(object: ApiObject) {
     const path = COLLECTIONS[['Service', 'Endpoints', 'EndpointSlice'].indexOf(object.kind)] ?? '';
     const key = `${object.metadata.namespace}/${object.metadata.name}`;
-    return { path, objects: this.#objects.get(path) as Map<string, object>, key };
+    return { path, objects: this.#memory.objects.get(path) as Map<string, object>, key };
   }
 
   #publish(change: Change): void {
-    this.#history.push(change);
-    for (const { path, response } of this.#watches) if (path === change.path) writeEvent(response, change);
+    this.#memory.history.push(change);
+    for (const { server, path, response } of this.#memory.watches) {
+      if (path === change.path && !server.isHung) writeEvent(response, change);
+    }
   }
 
   #handle(request: IncomingMessage, response: ServerResponse): void {
     const url = new URL(request.url ?? '/', this.url);
     this.requests.push({ method: request.method ?? '', url, headers: request.headers });
+    if (this.isHung) return;
     const at = this.#misdeeds.findIndex(({ path }) => url.pathname.startsWith(path));
     const planned = this.#misdeeds[at];
     if (planned !== undefined) {
@@ -179,21 +201,29 @@ export class FakeApiServer {
       planned.misdeed(request, response);
       return;
     }
-    const objects = this.#options.lacks?.includes(url.pathname) ? undefined : this.#objects.get(url.pathname);
+    const objects = this.#options.lacks?.includes(url.pathname) ? undefined : this.#memory.objects.get(url.pathname);
     if (!this.authorize(request.headers)) {
       if (request.headers.authorization !== undefined) sendStatus(response, 401, 'Unauthorized');
       else sendStatus(response, 403, 'forbidden: User "system:anonymous" cannot do this');
     } else if (url.pathname === '/livez') response.end('ok');
+    else if (url.pathname === CLUSTER_SERVICE) this.#sayCluster(response);
     else if (objects === undefined) sendStatus(response, 404, 'the server could not find the requested resource');
     else if (url.searchParams.get('watch') === '1') this.#watch(url, response);
     else this.#list(url, response, [...objects.values()]);
+  }
+
+  #sayCluster(response: ServerResponse): void {
+    const { cluster = 'cluster-1' } = this.#options;
+    const metadata = { name: 'kubernetes', namespace: 'default', uid: cluster, resourceVersion: '1' };
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.write(`${JSON.stringify({ type: 'ADDED', object: { kind: 'Service', apiVersion: 'v1', metadata } })}\n`);
   }
 
   #list(url: URL, response: ServerResponse, objects: object[]): void {
     const limit = Number(url.searchParams.get('limit') ?? objects.length);
     const from = Number(url.searchParams.get('continue') ?? 0);
     const next = from + limit < objects.length ? String(from + limit) : '';
-    const metadata = { resourceVersion: String(this.#version), continue: next };
+    const metadata = { resourceVersion: String(this.#memory.version), continue: next };
     sendJson(response, 200, { kind: 'List', apiVersion: 'v1', metadata, items: objects.slice(from, from + limit) });
   }
 
@@ -208,26 +238,30 @@ export class FakeApiServer {
     response.flushHeaders();
     const version = Number(query.get('resourceVersion') ?? 0);
     if (isStream) {
-      for (const object of this.#objects.get(path)?.values() ?? []) {
+      for (const object of this.#memory.objects.get(path)?.values() ?? []) {
         response.write(`${JSON.stringify({ type: 'ADDED', object })}\n`);
       }
       response.write(`${JSON.stringify(this.#bookmark({ 'k8s.io/initial-events-end': 'true' }))}\n`);
-    } else if (version < this.#compacted) {
+    } else if (version < this.#memory.compacted) {
       const status = { kind: 'Status', code: 410, message: `too old resource version: ${version}`, reason: 'Expired' };
       response.end(`${JSON.stringify({ type: 'ERROR', object: status })}\n`);
       return;
     } else {
-      for (const change of this.#history) {
+      for (const change of this.#memory.history) {
         if (change.version > version && change.path === path) writeEvent(response, change);
       }
     }
-    const watch: Watch = { path, response };
+    const watch: Watch = { server: this, path, response };
     this.#watches.add(watch);
-    response.on('close', () => this.#watches.delete(watch));
+    this.#memory.watches.add(watch);
+    response.on('close', () => {
+      this.#watches.delete(watch);
+      this.#memory.watches.delete(watch);
+    });
   }
 
   #bookmark(annotations: object): object {
-    const metadata = { resourceVersion: String(this.#version), annotations };
+    const metadata = { resourceVersion: String(this.#memory.version), annotations };
     return { type: 'BOOKMARK', object: { kind: 'Service', apiVersion: 'v1', metadata } };
   }
 }

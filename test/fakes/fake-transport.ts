@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import type { Transport } from '../../src/kubernetes/api-client.ts';
+import type { Contact, Transport, WatchStream } from '../../src/kubernetes/api-client.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { settle } from '../support/until.ts';
 
 /** A transport whose every request waits for the test to answer it. */
-export class FakeTransport implements Transport {
+export class FakeTransport implements Transport, Contact {
   readonly #clock: Clock;
   readonly #calls: Call[] = [];
   /** Every path that was asked for, in order. */
@@ -18,15 +18,17 @@ export class FakeTransport implements Transport {
     this.#clock = clock;
   }
 
-  watch(path: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+  watch(path: string, signal: AbortSignal): Promise<WatchStream> {
     return new Promise((resolve, reject) => {
-      this.#add(new Call('watch', path, { resolve: resolve as (value: unknown) => void, reject, signal }));
+      this.#add(
+        new Call('watch', path, { resolve: resolve as (value: unknown) => void, reject, signal, server: this }),
+      );
     });
   }
 
   get(path: string, signal: AbortSignal): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#add(new Call('get', path, { resolve, reject, signal }));
+      this.#add(new Call('get', path, { resolve, reject, signal, server: this }));
     });
   }
 
@@ -61,6 +63,7 @@ class Call {
   readonly path: string;
   readonly query: Readonly<Record<string, string>>;
   readonly signal: AbortSignal;
+  readonly #server: Contact;
   readonly #resolve: (value: unknown) => void;
   readonly #reject: (error: unknown) => void;
 
@@ -71,8 +74,15 @@ class Call {
       resolve,
       reject,
       signal,
-    }: { resolve: (value: unknown) => void; reject: (error: unknown) => void; signal: AbortSignal },
+      server,
+    }: {
+      resolve: (value: unknown) => void;
+      reject: (error: unknown) => void;
+      signal: AbortSignal;
+      server: Contact;
+    },
   ) {
+    this.#server = server;
     this.kind = kind;
     this.path = path;
     this.query = Object.fromEntries(new URL(path, 'http://server').searchParams);
@@ -94,7 +104,7 @@ class Call {
   /** Answers with a stream. */
   open(): FakeStream {
     const stream = new FakeStream(this.signal);
-    this.#resolve(stream.read());
+    this.#resolve({ body: stream.read(), server: this.#server });
     return stream;
   }
 }

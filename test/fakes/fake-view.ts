@@ -2,6 +2,7 @@ import type { Address, IpFamily } from '../../src/model/address.ts';
 import { COUNTERS, type Counters } from '../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import { type ServiceKey, type ServicePortName, servicePortName } from '../../src/model/service.ts';
+import type { ApiServerStatus } from '../../src/model/source.ts';
 import {
   type ConnectionView,
   type EndpointView,
@@ -26,6 +27,13 @@ export interface FakeViewOptions {
   /** Of each Service port that has any. */
   readonly endpoints?: number;
 }
+
+/** Of three, the second is used. */
+export const SEVERAL_SERVERS: readonly ApiServerStatus[] = [
+  { server: '192.0.2.1:6443', trouble: { since: FAKE_NOW - 120_000, err: 'connect ECONNREFUSED' } },
+  { server: '192.0.2.2:6443', usedSince: FAKE_NOW - 60_000 },
+  { server: '192.0.2.3:6443' },
+];
 
 /** A view whose every value follows from its options: what operators would be shown of a node that is at rest. */
 export class FakeView implements View {
@@ -64,7 +72,7 @@ export class FakeView implements View {
         },
       ],
       source: 'the API server 192.0.2.1:6443',
-      api: { connected: true, staleForMs: 0 },
+      api: { connected: true, staleForMs: 0, servers: [] },
       loopDelayMs: { p50: 0.1, p99: 1.2, max: 4.5 },
       memory: { rss: 90_000_000, heapUsed: 30_000_000 },
       descriptors: { open: 120, limit: 1_048_576 },

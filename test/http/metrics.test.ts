@@ -9,6 +9,7 @@ import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { ApiStatus } from '../../src/model/source.ts';
+import { SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address, ENDPOINT, servicePort } from '../support/model.ts';
 import { parseExposition } from './exposition.ts';
@@ -259,7 +260,7 @@ test('the process: versions, log lines, the API server, the configuration file',
   log.lines.error = 2;
   log.lines.info = 7;
   log.droppedLines = 1;
-  api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000 };
+  api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000, servers: SEVERAL_SERVERS };
   // A second scrape does not add to the first.
   for (let scrapes = 0; scrapes < 2; scrapes++) {
     for (const [name, labels, value] of [
@@ -273,6 +274,10 @@ test('the process: versions, log lines, the API server, the configuration file',
       ['connection_log_dropped_total', { at: 'tail' }, 3],
       ['api_connected', {}, 0],
       ['api_stale_seconds', {}, 90],
+      ['api_server_used', { server: '192.0.2.1:6443' }, 0],
+      ['api_server_used', { server: '192.0.2.2:6443' }, 1],
+      ['api_server_usable', { server: '192.0.2.1:6443' }, 0],
+      ['api_server_usable', { server: '192.0.2.3:6443' }, 1],
       ['config_in_force', {}, 0],
     ] as const) {
       assert.equal(await sampleOf(`userspace_proxy_${name}`, labels), value, name);

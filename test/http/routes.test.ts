@@ -84,7 +84,7 @@ describe('the healthz address', () => {
   });
 
   test('shows how old the state of an API server is, and stays healthy', async (t) => {
-    const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400 };
+    const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400, servers: [] };
     const { address } = await serveHealth(t, { api });
     const { status, body } = await ask(address, '/healthz');
     assert.equal(status, 200);

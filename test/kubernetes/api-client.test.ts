@@ -58,7 +58,7 @@ function createClient(
   };
   const client = new ApiClient({
     access: source,
-    host: current.server.host,
+    server: current.server,
     qps,
     burst,
     userAgent: 'test/1',
@@ -222,7 +222,8 @@ test('a watch is streamed, and ends with the response or with the failure of its
       response.write('one\n');
       setImmediate(() => end(response));
     });
-    return await client.watch('/api/v1/services?watch=1', NEVER);
+    const { body } = await client.watch('/api/v1/services?watch=1', NEVER);
+    return body;
   };
   let text = '';
   for await (const chunk of await watch((response) => response.end('two\n'))) text += Buffer.from(chunk);
@@ -234,7 +235,7 @@ test('a watch is streamed, and ends with the response or with the failure of its
 test('an aborted watch ends with the reason, and closes its connection', async (t) => {
   const { server, client } = await connect(t);
   const controller = new AbortController();
-  const body = await client.watch('/api/v1/services?watch=1&sendInitialEvents=true', controller.signal);
+  const { body } = await client.watch('/api/v1/services?watch=1&sendInitialEvents=true', controller.signal);
   const ended = assert.rejects(drain(body), /silent/);
   controller.abort(new Error('silent'));
   await ended;
@@ -245,7 +246,7 @@ test('an aborted watch ends with the reason, and closes its connection', async (
 test('an abort is not lost before the first byte of a watch, nor while credentials are awaited', async (t) => {
   const { client } = await connect(t);
   const controller = new AbortController();
-  const body = await client.watch('/api/v1/services?watch=1', controller.signal);
+  const { body } = await client.watch('/api/v1/services?watch=1', controller.signal);
   controller.abort(new Error('stopped'));
   await assert.rejects(drain(body), /stopped/);
 
@@ -356,7 +357,7 @@ test('a GET accepts compressed answers of bounded size; a watch does not ask for
   answer(Buffer.concat(new Array<Uint8Array>(257).fill(gzipSync(Buffer.alloc(1 << 20, ' ')))));
   assert.match((await failure(client.get('/api/v1/services', NEVER), 'garbage')).message, /more than 268435456 bytes/);
 
-  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  const { body } = await client.watch('/api/v1/services?watch=1', NEVER);
   assert.equal(server.requests.at(-1)?.headers['accept-encoding'], undefined);
   await body[Symbol.asyncIterator]().return?.();
 });
@@ -382,7 +383,7 @@ test('a probe uses the credentials that worked last and accepts any answer withi
 test('every byte counts as contact', async (t) => {
   const { server, client, clock } = await connect(t);
   assert.equal(client.lastContactAt, undefined);
-  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  const { body } = await client.watch('/api/v1/services?watch=1', NEVER);
   drain(body).catch(() => {});
   clock.advance(5_000);
   server.set(service('web'));
@@ -454,7 +455,7 @@ test('new certificates are used for new connections, while a watch over the old 
     url: server.url,
     access: { tls: { ca: one.certificate.cert, skipVerify: false } },
   });
-  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  const { body } = await client.watch('/api/v1/services?watch=1', NEVER);
   let events = 0;
   const reading = (async () => {
     for await (const _ of body) events += 1;
@@ -527,11 +528,10 @@ async function settleIo(): Promise<void> {
 test('knows where the API server is: an address, or all that its name stands for', async (t) => {
   const server = await startServer(t);
   const { client } = createClient(t, { url: server.url });
-  assert.deepEqual(client.servers, []);
-  await client.get('/api/v1/services', NEVER);
-  assert.deepEqual(client.servers, [{ address: '127.0.0.1', port: server.port }]);
+  assert.deepEqual(client.servers, [{ address: '127.0.0.1', port: server.port }], 'also before it is asked');
 
   const named = createClient(t, { url: server.url.replace('127.0.0.1', 'localhost') }).client;
+  assert.deepEqual(named.servers, []);
   await named.get('/api/v1/services', NEVER);
   const found = await lookup('localhost', { all: true });
   assert.deepEqual(
@@ -539,7 +539,7 @@ test('knows where the API server is: an address, or all that its name stands for
     found.map(({ address }) => ({ address, port: server.port })),
   );
 
-  const agents = new AgentPool({ env: {}, log: new RecordingLog() });
+  const agents = new AgentPool({ server: new URL('https://server'), env: {}, log: new RecordingLog() });
   agents.agentFor({ server: new URL('https://[2001:db8::1]'), tls: { skipVerify: false }, headers: {} });
   assert.deepEqual(agents.servers, [{ address: '2001:db8::1', port: 443 }]);
 });

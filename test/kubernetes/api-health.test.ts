@@ -7,7 +7,7 @@ import { RecordingLog } from '../fakes/recording-log.ts';
 function createHealth() {
   const clock = new ManualClock();
   const log = new RecordingLog();
-  const health = new ApiHealth({ server: 'api:6443', lastContactAt: () => 5, clock, log });
+  const health = new ApiHealth({ server: () => 'api:6443', lastContactAt: () => 5, clock, log });
   const services = health.resource('Service');
   const slices = health.resource('EndpointSlice');
   const connect = () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { AccessConfigError } from '../../src/kubernetes/access.ts';
-import { type ApiClientSettings, createApiClient } from '../../src/kubernetes/open-access.ts';
+import { type ApiServersSettings, createApiServers } from '../../src/kubernetes/open-access.ts';
 import { FakeApiServer } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -16,10 +16,13 @@ function setUp(t: TestContext) {
   const directory = mkdtempSync(join(tmpdir(), 'kup-access-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const log = new RecordingLog();
-  const create = async (options: Partial<ApiClientSettings>) => {
-    const client = await createApiClient({
+  const create = async (options: Partial<ApiServersSettings>) => {
+    const client = await createApiServers({
       kubeconfig: undefined,
       master: undefined,
+      apiServers: [],
+      apiServersFromCluster: false,
+      random: () => 0,
       qps: 5,
       burst: 10,
       contentType: 'application/json',

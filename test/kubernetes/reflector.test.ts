@@ -17,7 +17,7 @@ function reflect(kind: 'Service' | 'EndpointSlice' = 'Service') {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const transport = new FakeTransport(clock);
-  const health = new ApiHealth({ server: 'api:6443', lastContactAt: () => undefined, clock, log });
+  const health = new ApiHealth({ server: () => 'api:6443', lastContactAt: () => undefined, clock, log });
   /** One entry per call of the sink. */
   const told: string[] = [];
   const controller = new AbortController();

@@ -1,4 +1,5 @@
 import { endpointName } from '../../model/endpoint.ts';
+import { serversText } from '../../model/source.ts';
 import {
   type EventView,
   type FamilyView,
@@ -87,6 +88,15 @@ function familyTile({ family, lastSync, lastSyncedAt, pending }: FamilyView, now
 function apiTile(node: NodeView): Html {
   const { api } = node;
   if (api === undefined) return tile('Services from', 'files', 'plain', node.source);
+  if (api.connected && api.servers.length > 1) {
+    const isWell = api.servers.every(({ trouble }) => trouble === undefined);
+    return tile(
+      'API server',
+      'connected',
+      isWell ? 'good' : 'warn',
+      serversText(api.servers, node.now, span).join('; '),
+    );
+  }
   if (api.connected) return tile('API server', 'connected', 'good', 'watching');
   return tile('API server', 'lost', 'bad', `nothing for ${span(api.staleForMs)}; the last state is served`);
 }

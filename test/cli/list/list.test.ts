@@ -55,7 +55,7 @@ describe('list', () => {
   const caveats: readonly (readonly [what: string, changes: Partial<NodeView>, warning: RegExp])[] = [
     [
       'the API server is away',
-      { api: { connected: false, staleForMs: 312_000 } },
+      { api: { connected: false, staleForMs: 312_000, servers: [] } },
       /^Warning: the API server has not answered for 5m12s, so changes may be missing\.\n$/,
     ],
     [

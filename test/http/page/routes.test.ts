@@ -6,7 +6,7 @@ import { Script } from 'node:vm';
 import { statusRoutes } from '../../../src/http/page/routes.ts';
 import { SCRIPT } from '../../../src/http/page/script.ts';
 import type { EventView, NodeView, ServiceView } from '../../../src/model/view.ts';
-import { FAKE_NOW, FakeView } from '../../fakes/fake-view.ts';
+import { FAKE_NOW, FakeView, SEVERAL_SERVERS } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { until } from '../../support/until.ts';
 import { ask } from '../http-client.ts';
@@ -79,10 +79,26 @@ test('an API server that is lost and a configuration file that is not in force s
   const { address } = await setUp(t, view);
   const shown = /<b>lost<|has changed and is not in force yet/;
   assert.doesNotMatch((await ask(address, '/status')).body, shown);
-  view.nodeChanges = { api: { connected: false, staleForMs: 120_000 }, configNotInForce: '/etc/proxy.conf' };
+  view.nodeChanges = {
+    api: { connected: false, staleForMs: 120_000, servers: [] },
+    configNotInForce: '/etc/proxy.conf',
+  };
   const { body } = await ask(address, '/status');
   assert.match(body, /<b>lost<\/b> <span title=".*">nothing for 2 min; the last state is served/);
   assert.match(body, /\/etc\/proxy\.conf has changed and is not in force yet/);
+});
+
+test('of several API servers the page shows which one is used, and what is wrong with the others', async (t) => {
+  const view = new FakeView();
+  const { address } = await setUp(t, view);
+  view.nodeChanges = { api: { connected: true, staleForMs: 0, servers: SEVERAL_SERVERS } };
+  const { body } = await ask(address, '/status');
+  const expected =
+    '192.0.2.1:6443: failing for 2 min: connect ECONNREFUSED; 192.0.2.2:6443: in use for 60 s; 192.0.2.3:6443: in reserve';
+  assert.ok(
+    body.includes(`<div class="warn"><dt>API server</dt><dd><b>connected</b> <span title="${expected}">`),
+    body,
+  );
 });
 
 test('a long query does not make the page longer', async (t) => {

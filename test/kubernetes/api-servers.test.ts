@@ -1,0 +1,238 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import type { SourceEvent } from '../../src/model/source.ts';
+import { FakeApiServer, type FakeApiServerOptions, sendStatus } from '../fakes/fake-api-server.ts';
+import { CertificateAuthority } from '../support/certificates.ts';
+import { endpointAddress } from '../support/model.ts';
+import { service } from './objects.ts';
+import { watchServer } from './watching.ts';
+
+const NEVER = new AbortController().signal;
+const SLICES = '/apis/discovery.k8s.io/v1/endpointslices';
+const MINUTE = 60_000;
+
+async function startServer(t: TestContext, options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
+  const server = await FakeApiServer.start(options);
+  t.after(() => server.stop());
+  return server;
+}
+
+/** Two servers of one cluster and a source that prefers the first; it has the Service `web`. */
+async function watchTwo(t: TestContext, others: readonly FakeApiServer[] = []) {
+  const first = await startServer(t);
+  const second = await startServer(t, { beside: first });
+  first.set(service('web'));
+  // The one that --master names comes last.
+  const apiServers = [first, ...others].map(({ url }) => new URL(url));
+  const watching = await watchServer(t, second, { apiServers });
+  await watching.reach('the first list', () => watching.synced() === 1);
+  // A watch that ends within a second is followed by the next only later.
+  watching.clock.advance(1_500);
+  return { first, second, ...watching };
+}
+
+const hostOf = ({ url }: FakeApiServer) => new URL(url).host;
+const used = ({ api }: Awaited<ReturnType<typeof watchServer>>) =>
+  api.status().find(({ usedSince }) => usedSince !== undefined)?.server;
+/** Paths of what is watched, but for the question which cluster it is. */
+const watches = ({ requests }: FakeApiServer) =>
+  requests.flatMap(({ url }) => (url.searchParams.has('watch') && !url.searchParams.has('fieldSelector') ? url : []));
+
+test('one server is used as it is, and never asked which cluster it is of', async (t) => {
+  const server = await startServer(t);
+  const { api, synced, reach } = await watchServer(t, server);
+  await reach('the first list', () => synced() === 1);
+  assert.ok(server.requests.every(({ url }) => !url.pathname.startsWith('/api/v1/namespaces/default')));
+  assert.deepEqual(
+    api.status().map(({ server: host, trouble }) => [host, trouble]),
+    [[hostOf(server), undefined]],
+  );
+});
+
+test('a server that ends is followed by the next within the same request, from the same version', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, has, removed, log, source } = watching;
+  assert.equal(used(watching), hostOf(first));
+  assert.equal(watches(second).length, 0);
+  await first.stop();
+  second.set(service('next'));
+  await reach('what has changed at the second', () => has('Service shop/next'), 1_000);
+  assert.equal(used(watching), hostOf(second));
+  assert.equal(source.status().connected, true);
+  assert.deepEqual(removed, []);
+  assert.ok(
+    watches(second).every(({ searchParams }) => searchParams.get('resourceVersion') !== null),
+    'no list was needed',
+  );
+  assert.deepEqual(
+    log.of('error').map(({ message, fields }) => [message, fields['server']]),
+    [['An API server cannot be used; the others are asked', hostOf(first)]],
+  );
+  assert.match(String(log.of('error')[0]?.fields['err']), /^connect ECONNREFUSED$/);
+});
+
+test('a server that hangs is left after its probe, by all watches at once, and nothing is missed', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, has, clock, api, source, log } = watching;
+  first.isHung = true;
+  const begun = clock.now();
+  second.set(service('meanwhile'));
+  await reach('what the first did not say', () => has('Service shop/meanwhile'), 45_000);
+  assert.ok(clock.now() - begun <= 36_000, `${clock.now() - begun} ms`);
+  await reach('both kinds are watched at the second', () => watches(second).length === 2, 1_000);
+  assert.match(String(api.status()[0]?.trouble?.err), /no answer to a probe/);
+  assert.equal(source.status().connected, true);
+  assert.equal(log.of('warn').length, 0, 'changes were late, not missed');
+});
+
+test('a watch that is silent although its server answers goes on at the next server', async (t) => {
+  const watching = await watchTwo(t);
+  const { second, reach } = watching;
+  // The fake sends no bookmarks.
+  await reach('the second is used', () => used(watching) === hostOf(second), 155_000);
+});
+
+test('a server of another cluster is left out, and nothing of it is seen', async (t) => {
+  const other = await startServer(t, { cluster: 'cluster-2' });
+  other.set(service('of-others'));
+  const watching = await watchTwo(t, [other]);
+  const { first, second, reach, has, log, api } = watching;
+  await first.stop();
+  second.set(service('next'));
+  await reach('the third is used', () => has('Service shop/next'), 1_000);
+  assert.equal(used(watching), hostOf(second));
+  assert.equal(has('Service shop/of-others'), false);
+  const [, trouble] = api.status();
+  assert.match(String(trouble?.trouble?.err), /^it is of another cluster: .* the UID cluster-2, not cluster-1$/);
+  assert.ok(log.of('error').some(({ fields }) => fields['server'] === hostOf(other)));
+});
+
+test('the UID of a cluster is that of the Service that is watched now', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, api } = watching;
+  const cluster = (uid: string) => {
+    const object = service('kubernetes');
+    return { ...object, metadata: { ...object.metadata, namespace: 'default', uid } };
+  };
+  first.set(cluster('made-again'));
+  await reach('the UID is known', () => api.cluster === 'made-again', 1_000);
+  first.set(cluster('cluster-1'));
+  await reach('and the next', () => api.cluster === 'cluster-1', 1_000);
+  await first.stop();
+  second.set(service('next'));
+  await reach('the second is used', () => used(watching) === hostOf(second), 1_000);
+});
+
+test('the preferred server is returned to after 5 to 10 minutes, from the same version', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, has, clock, api, removed } = watching;
+  first.isHung = true;
+  await reach('the second is used', () => used(watching) === hostOf(second), 45_000);
+  await reach('by both', () => watches(second).length === 2, 1_000);
+  first.isHung = false;
+  const before = watches(first).length;
+  const begun = clock.now();
+  await reach('the first is used', () => used(watching) === hostOf(first), 11 * MINUTE);
+  assert.ok(clock.now() - begun >= 4 * MINUTE, `${clock.now() - begun} ms`);
+  await reach('by both again', () => watches(first).length === before + 2, 1_000);
+  await reach('and no more by the second', () => second.watches === 0, 1_000);
+  assert.ok(
+    watches(first)
+      .slice(before)
+      .every(({ searchParams }) => searchParams.get('resourceVersion') !== null),
+    'no list was needed',
+  );
+  first.set(service('after'));
+  await reach('a change', () => has('Service shop/after'), 1_000);
+  assert.deepEqual([removed, api.status().map(({ trouble }) => trouble)], [[], [undefined, undefined]]);
+});
+
+test('a server in reserve that fails is found while another is used', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, api } = watching;
+  await second.stop();
+  await reach('its fault', () => api.status()[1]?.trouble !== undefined, 11 * MINUTE);
+  assert.equal(used(watching), hostOf(first));
+});
+
+test('HTTP 500 and above is a reason to ask the next server, a refusal is none', async (t) => {
+  const { first, second, api } = await watchTwo(t);
+  first.misbehave(SLICES, (_, response) => sendStatus(response, 403, 'forbidden'));
+  await assert.rejects(api.get(SLICES, NEVER), /HTTP 403/);
+  first.misbehave(SLICES, (_, response) => sendStatus(response, 503, 'shutting down'));
+  await api.get(SLICES, NEVER);
+  assert.match(String(api.status()[0]?.trouble?.err), /^HTTP 503/);
+  assert.ok(second.requests.some(({ url }) => url.pathname === SLICES));
+});
+
+test('while none can be used, each is asked once per try, and what is said is of the one that was used', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, reach, source, log } = watching;
+  await Promise.all([first.stop(), second.stop()]);
+  await reach('the loss', () => !source.status().connected, 5_000);
+  const [line] = log.of('warn');
+  assert.equal(line?.message, 'Cannot watch the API server; the last known state is served until it is back');
+  assert.equal(line?.fields['server'], hostOf(first));
+  assert.ok(watching.api.status().every(({ trouble }) => trouble !== undefined));
+});
+
+test('a stop does not wait for a server that hangs', async (t) => {
+  const first = await startServer(t);
+  first.isHung = true;
+  const second = await startServer(t, { beside: first });
+  const { source, reach } = await watchServer(t, second, { apiServers: [new URL(first.url)] });
+  await reach('it is asked', () => first.requests.length > 0, 1_000);
+  await source.stop();
+});
+
+/** What the endpoints of default/kubernetes say. */
+function named(...servers: readonly FakeApiServer[]): SourceEvent[] {
+  const ports = servers.map(({ port }) => ({ name: `https-${port}`, protocol: 'TCP' as const, port }));
+  const group = { addresses: [endpointAddress('127.0.0.1')], ports };
+  const key = 'default/kubernetes';
+  return [{ kind: 'EndpointSlice', key, value: { key, service: key, group } }];
+}
+
+test('a server that the cluster names needs a certificate for the name of the API server, by its authority', async (t) => {
+  const authority = new CertificateAuthority('cluster');
+  const first = await startServer(t, { tls: authority.issue() });
+  const tls = authority.issue({ names: 'DNS:kubernetes.default.svc' });
+  const second = await startServer(t, { tls, beside: first });
+  const kubelet = await startServer(t, { tls: authority.issue(), beside: first });
+  const directory = mkdtempSync(join(tmpdir(), 'kup-servers-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  writeFileSync(join(directory, 'token'), 'secret');
+  writeFileSync(join(directory, 'ca.crt'), authority.certificate.cert);
+  const settings = { master: first.url, apiServersFromCluster: true, serviceAccountDirectory: directory };
+  const watching = await watchServer(t, first, settings);
+  const { api, reach, synced, has } = watching;
+  await reach('the first list', () => synced() === 1);
+  api.learn(named(kubelet, second));
+  assert.equal(api.status().length, 3);
+  await first.stop();
+  second.set(service('next'));
+  await reach('the second is used', () => has('Service shop/next'), 2_000);
+  assert.equal(used(watching), hostOf(second));
+  assert.match(String(api.status()[1]?.trouble?.err), /kubernetes\.default\.svc|altnames/);
+  assert.equal(kubelet.requests.length, 0, 'it gets no credentials');
+  api.learn(named(second));
+  assert.deepEqual(
+    api.status().map(({ server }) => server),
+    [hostOf(first), hostOf(second)],
+  );
+});
+
+test('without a certificate authority, a server that the cluster names gets no request', async (t) => {
+  const first = await startServer(t);
+  const second = await startServer(t, { tls: new CertificateAuthority('any').issue(), beside: first });
+  const { api, reach, synced } = await watchServer(t, first, { apiServersFromCluster: true });
+  await reach('the first list', () => synced() === 1);
+  api.learn(named(second));
+  await first.stop();
+  await reach('it is tried', () => api.status()[1]?.trouble !== undefined, 5_000);
+  assert.match(String(api.status()[1]?.trouble?.err), /only with a certificate-authority/);
+  assert.equal(second.connections, 0);
+});

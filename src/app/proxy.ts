@@ -75,6 +75,7 @@ export class ServiceProxy {
     nodeWatch.start();
     controlPlane.start();
     await source.start({ apply: (events) => this.#apply(events), synced: () => controlPlane.synced() });
+    source.state?.fallBackLater();
     await this.#serve();
   }
 
@@ -114,17 +115,22 @@ export class ServiceProxy {
     await this.#serve();
   }
 
-  /** Resolves when the rules of all families lead to listeners for the first time, or have not for ten seconds. */
+  /**
+   * Resolves when the rules of all families lead to listeners for the first time, or have not for ten seconds from when
+   * a state on disk would have been served.
+   */
   async firstSync(): Promise<void> {
     const { served, health } = this.#parts;
     const families = served.active;
+    const { waitMs = 0 } = this.#context.config.state ?? {};
     const isDone = () => families.every((family) => health.lastUpdated(family) !== undefined);
-    await waitUntil(isDone, PATIENCE_MS, clock, this.#context.signal);
+    await waitUntil(isDone, PATIENCE_MS + waitMs, clock, this.#context.signal);
   }
 
   /** Resolves when nothing is opened, updated, closed or written to the kernel any more, and no address is bound. */
   async pause(): Promise<void> {
-    const { controlPlane, healthCheckNodePorts } = this.#parts;
+    const { controlPlane, healthCheckNodePorts, source } = this.#parts;
+    await source.state?.keeper.stop();
     // A sync that is under way may take long: the servers answer until it is over.
     await controlPlane.pause();
     healthCheckNodePorts.pause();
@@ -133,6 +139,7 @@ export class ServiceProxy {
 
   /** Continues as before {@link pause}. */
   resume(): void {
+    this.#parts.source.state?.keeper.start();
     this.#parts.controlPlane.resume();
     this.#parts.healthCheckNodePorts.resume();
     this.#startServers();
@@ -141,6 +148,7 @@ export class ServiceProxy {
   /** Ends all connections. The rules stay. */
   async stop(): Promise<void> {
     const { source, controlPlane, healthCheckNodePorts, sampler, dataPlane, dataPlaneLog, connectionLog } = this.#parts;
+    await this.saveState();
     await source.stop();
     await Promise.all([controlPlane.stop(), ...this.#servers.map((server) => server.close())]);
     healthCheckNodePorts.pause();
@@ -148,6 +156,11 @@ export class ServiceProxy {
     await dataPlane.shutdown();
     await connectionLog?.close();
     dataPlaneLog.close();
+  }
+
+  /** Resolves when what `--state-dir` is to have is there, or cannot be written. */
+  async saveState(): Promise<void> {
+    await this.#parts.source.state?.keeper.flush();
   }
 
   /** Another process has taken over everything: this one's copies are closed. */
@@ -201,6 +214,7 @@ export class ServiceProxy {
       node.set(status);
       nodeWatch.look();
     });
+    source.state?.keeper.start();
     this.#startServers();
   }
 

@@ -182,12 +182,18 @@ async function channelToPredecessor(): Promise<Channel | undefined> {
 }
 
 /** `undefined` when the engine cannot pass on what it has. */
-async function upgradeMeans({ handOver }: ServiceProxy): Promise<UpgradeOptions['means']> {
+async function upgradeMeans(proxy: ServiceProxy): Promise<UpgradeOptions['means']> {
+  const { handOver } = proxy;
   if (handOver === undefined) return undefined;
   // Only here, as it needs koffi, without which the portable engine works too. Not later, as another program may have
   // taken the place of this one on disk when an upgrade is requested.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
-  return { dataPlane: handOver, startSuccessor: () => startSuccessor(VERSION, clock) };
+  const start = async () => {
+    // A successor that cannot use a manifest file finds its last good state.
+    await proxy.saveState();
+    return await startSuccessor(VERSION, clock);
+  };
+  return { dataPlane: handOver, startSuccessor: start };
 }
 
 /** Gives back what a burst of work has left in V8's heap and in malloc's. */

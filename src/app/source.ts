@@ -11,6 +11,7 @@ import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { type KeptState, keepLastGoodManifests, keepLastState } from './state.ts';
 
 /** Where Services come from, and what this source knows of this node. */
 export interface Source extends ServiceSource {
@@ -27,6 +28,8 @@ export interface Source extends ServiceSource {
   followNode?(onChange: (status: NodeStatus) => void): void;
   /** Reports the problem as an Event of the Service. */
   reportUnserved?(part: UnservedPort | RefusedPart): void;
+  /** Missing without `--state-dir`. */
+  readonly state?: KeptState;
 }
 
 export interface SourceSetup {
@@ -37,17 +40,26 @@ export interface SourceSetup {
   readonly signal: AbortSignal;
 }
 
-export async function openSource({ source: config }: Config, setup: SourceSetup): Promise<Source> {
+function servedState(state: KeptState | undefined): Pick<ApiStatus, 'servedStateOf'> {
+  const servedStateOf = state?.servedOf();
+  return servedStateOf === undefined ? {} : { servedStateOf };
+}
+
+export async function openSource({ source: config, state }: Config, setup: SourceSetup): Promise<Source> {
   const { nodeName: name, log, metrics, signal } = setup;
   if (config.kind === 'manifests') {
     const description = `the files in ${config.paths.join(', ')}`;
-    return Object.assign(new ManifestSource({ ...config, clock, log }), { description });
+    const kept = state && (await keepLastGoodManifests(config, state, setup));
+    const source = kept?.source ?? new ManifestSource({ ...config, clock, log });
+    return Object.assign(source, { description, ...(kept !== undefined && { state: kept.state }) });
   }
   const userAgent = `${PROGRAM}/${VERSION}`;
   const means = { userAgent, env: process.env, clock, random: Math.random, log, metrics };
   const api = await createApiServers({ ...config, ...means });
   const common = { clock, random: Math.random, log, signal };
-  const source = new KubernetesSource({ api, clock, random: Math.random, log });
+  const server = new KubernetesSource({ api, clock, random: Math.random, log });
+  const kept = state && keepLastState(server, state, setup);
+  const source = kept?.source ?? server;
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
     get server() {
@@ -63,13 +75,16 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
       await source.stop();
       api.close();
     },
-    unusable: () => source.unusable(),
-    serves: (lost) => source.serves(lost),
-    status: () => source.status(),
+    unusable: () => server.unusable(),
+    serves: (lost) => server.serves(lost),
+    status: () => ({ ...server.status(), ...servedState(kept?.state) }),
     followNode: (onChange) => {
       void reportStarting(`${PROGRAM} ${VERSION}`, { node: name, api, clock, log, signal });
-      void watchNode({ ...common, name, transport: api, onChange });
+      const follow = (to: typeof onChange) => void watchNode({ ...common, name, transport: api, onChange: to });
+      if (kept === undefined) follow(onChange);
+      else kept.source.followNode(follow, onChange);
     },
     reportUnserved: (part) => unserved.report(part),
+    ...(kept !== undefined && { state: kept.state }),
   };
 }

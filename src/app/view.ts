@@ -7,6 +7,7 @@ import { descriptorLimit } from '../kernel/descriptor-limit.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { SchedulerName } from '../model/scheduler.ts';
+import type { ApiStatus } from '../model/source.ts';
 import type { NodeView, View } from '../model/view.ts';
 import type { DialErrors } from '../operate/log/dial-errors.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
@@ -129,7 +130,7 @@ function nodeView(
     }),
     ...(configuration?.isInForce === false && { configNotInForce: configuration.path }),
     source: source.description,
-    ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs, servers: api.servers } }),
+    ...(api && { api: apiView(api) }),
     memory: { rss, heapUsed },
     totals,
     ...(rates && { rates }),
@@ -137,6 +138,10 @@ function nodeView(
     drained: weights.list().flatMap((each) => (each.weight === 0 ? endpointName(each) : [])),
     weights: weights.list().filter(({ weight }) => weight > 0),
   };
+}
+
+function apiView({ connected, staleForMs, servers, servedStateOf }: ApiStatus): NonNullable<NodeView['api']> {
+  return { connected, staleForMs, servers, ...(servedStateOf !== undefined && { servedStateOf }) };
 }
 
 async function descriptors(): Promise<NodeView['descriptors']> {

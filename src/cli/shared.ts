@@ -1,7 +1,7 @@
 import { UsageError } from '../config/usage-error.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
 import { type Endpoint, endpointOf } from '../model/endpoint.ts';
-import type { NodeView, ServiceFilter, ServiceView } from '../model/view.ts';
+import { type NodeView, type ServiceFilter, type ServiceView, servingStateOf } from '../model/view.ts';
 import type { CommandName, Commands, Control } from '../operate/control/protocol.ts';
 import type { Terminal, Tools } from './command.ts';
 import { oneColumnEach, shortDuration } from './format.ts';
@@ -76,11 +76,17 @@ export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): 
   for (const caveat of caveatsOf(node)) terminal.err(`Warning: ${caveat}.\n`);
 }
 
+function stateOf({ servedStateOf }: NonNullable<NodeView['api']>): string {
+  return servedStateOf === undefined ? '' : ` (${servingStateOf(servedStateOf)})`;
+}
+
 export function caveatsOf({ api, families }: NodeView): string[] {
   const away =
     api === undefined || api.connected
       ? []
-      : [`the API server has not answered for ${shortDuration(api.staleForMs)}, so changes may be missing`];
+      : [
+          `the API server has not answered for ${shortDuration(api.staleForMs)}, so changes may be missing${stateOf(api)}`,
+        ];
   const rules = families.flatMap(({ family, lastSync }) => {
     if (lastSync === undefined) return [`the rules of ${family} have not been synced since the start`];
     return lastSync.err === undefined

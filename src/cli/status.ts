@@ -1,4 +1,4 @@
-import { type NodeView, SEVERITY, type ServiceState } from '../model/view.ts';
+import { type NodeView, SEVERITY, type ServiceState, servingStateOf } from '../model/view.ts';
 import { counted } from '../util/text.ts';
 import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
@@ -42,12 +42,15 @@ function statusLine(node: NodeView, counts: Counts, now: number): string {
     return `rules of ${family} ${since}${lastSync?.err === undefined ? '' : `, now failing: ${lastSync.err}`}${waiting}`;
   });
   const { api } = node;
-  const source =
-    api === undefined
-      ? 'Services from files'
-      : api.connected
-        ? `API server ${usedOf(api)}connected`
-        : `API server lost for ${shortDuration(api.staleForMs)}`;
+  const source = api === undefined ? 'Services from files' : apiText(api);
   const services = `${counted(all, 'Service port')}${shown.length === 0 ? '' : `: ${shown.join(', ')}`}`;
   return [...(node.healthy ? [] : ['unhealthy']), services, ...rules, source].join('; ');
+}
+
+function apiText(api: NonNullable<NodeView['api']>): string {
+  const { connected, staleForMs, servedStateOf } = api;
+  const server = connected
+    ? `API server ${usedOf(api)}connected`
+    : `API server lost for ${shortDuration(staleForMs)}`;
+  return servedStateOf === undefined ? server : `${server}, ${servingStateOf(servedStateOf)}`;
 }

@@ -49,6 +49,15 @@ export interface KubernetesConfig {
   readonly contentType: string;
 }
 
+/** The last state on disk. */
+export interface StateConfig {
+  readonly directory: string;
+  /** How long a start waits for the API server before it serves the state on disk. */
+  readonly waitMs: number;
+  /** An older one is not used; 0: none is too old. */
+  readonly maxAgeMs: number;
+}
+
 /** How packets of pods are recognized. */
 export type DetectLocal =
   | { readonly by: 'ClusterCIDR' | 'NodeCIDR' }
@@ -59,6 +68,8 @@ export interface Config {
   /** The file of `--config`. A change of it ends the program, or makes it hand over. */
   readonly configFile: string | undefined;
   readonly source: SourceConfig;
+  /** `undefined`: nothing is kept on disk. */
+  readonly state: StateConfig | undefined;
   /** One address of the node, or a wildcard: that serves both families, and its own is the primary one. */
   readonly bindAddress: Address;
   /** `undefined`: any port that the kernel has free. */

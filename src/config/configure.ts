@@ -4,7 +4,7 @@ import { endpointName } from '../model/endpoint.ts';
 import { formatDuration } from '../util/duration.ts';
 import { show } from '../util/untrusted.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
-import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
+import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig, StateConfig } from './config.ts';
 import { configurationFile, effectiveFields, type Given, readConfiguration } from './configuration-file.ts';
 import { FLAGS, SETTINGS, type SettingValues } from './flags.ts';
 import type { Setting } from './setting.ts';
@@ -89,6 +89,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
   return {
     configFile: values.config || undefined,
     source,
+    state: toState(values),
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
     nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
@@ -192,6 +193,12 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
     clusterIpRanges: toClusterIpRanges(values, said),
     loopbackEndpoints: values['allow-loopback-endpoints'],
   };
+}
+
+function toState(values: SettingValues): StateConfig | undefined {
+  const directory = values['state-dir'];
+  if (directory === undefined) return undefined;
+  return { directory, waitMs: values['state-wait'], maxAgeMs: values['state-max-age'] };
 }
 
 function toClusterIpRanges(values: SettingValues, said: Said): readonly Cidr[] {

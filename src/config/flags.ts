@@ -37,6 +37,7 @@ import {
   parseListenAddress,
   parseLogFile,
   parsePortRange,
+  parseStateDirectory,
   path,
   ports,
   positiveDuration,
@@ -128,6 +129,21 @@ export const FLAGS = {
     'kube-api-burst': one(whole(1, 1_000_000), '10', {
       describe: 'requests that may follow each other at once',
       field: 'clientConnection.burst',
+    }),
+  }),
+  ...grouped('State on disk:', {
+    'state-dir': one(text(parseStateDirectory), '', {
+      fallbackText: 'nothing is kept on disk',
+      describe:
+        'directory for what the API server has said last, which a start without it serves, and for the last good state ' +
+        'of each file of --manifests',
+    }),
+    'state-wait': one(DURATION, '10s', {
+      describe: 'how long a start waits for the API server before it serves what --state-dir has',
+    }),
+    // A state that is days old names endpoints that answer, or it does not; the proxy finds out which.
+    'state-max-age': one(DURATION, '0s', {
+      describe: 'what --state-dir has is not used when it is older; 0 sets no limit',
     }),
   }),
   ...grouped('Listening:', {

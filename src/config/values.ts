@@ -289,6 +289,15 @@ export function parseLogFile(text: string): string | undefined {
   return text;
 }
 
+/** Of `--state-dir`; `undefined` for none. */
+export function parseStateDirectory(text: string): string | undefined {
+  if (text === '') return undefined;
+  if (!text.startsWith('/') || text.includes('\0')) {
+    throw new UsageError('not the absolute path of a directory; write "" for none');
+  }
+  return text;
+}
+
 /** Of IPVS; empty stands for the default, as in kube-proxy. */
 export function scheduler(text: string): SchedulerName {
   const found = findScheduler(text === '' ? DEFAULT_SCHEDULER : text);

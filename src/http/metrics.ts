@@ -117,6 +117,15 @@ export class Metrics extends KubeProxyMetrics {
         },
       });
     }
+    gauge(
+      'state_age_seconds',
+      'The age of the state on disk that is served because the API server has not answered since the start, or 0',
+      () => {
+        const of = apiStatus()?.servedStateOf;
+        // A machine without a battery may think that it is earlier.
+        return of === undefined ? 0 : Math.max(0, options.clock.wallNow() - of) / 1_000;
+      },
+    );
     gauge('config_in_force', '1 while what the file of --config says is in force, or when there is none', () =>
       configInForce() ? 1 : 0,
     );

@@ -1,5 +1,6 @@
 import { Session } from 'node:inspector/promises';
 import type { ApiStatus } from '../model/source.ts';
+import { servingStateOf } from '../model/view.ts';
 import type { Clock } from '../util/clock.ts';
 import { goTime } from '../util/timestamp.ts';
 import { sleep } from '../util/wait.ts';
@@ -55,8 +56,13 @@ function times({ lastUpdated, now }: HealthReport, healthy: boolean): string {
  * Our addition. It is only shown: the last state is served while the API server is away, and restarting every proxy of
  * the cluster, or taking every node out of its load balancers, would not bring the server back.
  */
-function apiJson({ connected, staleForMs }: ApiStatus): string {
-  return JSON.stringify({ connected, staleForSeconds: Math.round(staleForMs / 1_000) });
+function apiJson({ connected, staleForMs, servedStateOf }: ApiStatus): string {
+  const staleForSeconds = Math.round(staleForMs / 1_000);
+  return JSON.stringify({
+    connected,
+    staleForSeconds,
+    ...(servedStateOf !== undefined && { state: servingStateOf(servedStateOf) }),
+  });
 }
 
 /**

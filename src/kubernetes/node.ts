@@ -141,6 +141,23 @@ export function decodeNode(object: unknown): Decoded<NodeStatus> {
   });
 }
 
+/** A Node object that {@link decodeNode} reads as this. */
+export function encodeNode({ name, zone, addresses, podCidrs, taints, isDeleted }: NodeStatus): object {
+  return {
+    kind: 'Node',
+    metadata: {
+      name,
+      ...(zone !== undefined && { labels: { [ZONE_LABEL]: zone } }),
+      ...(isDeleted && { deletionTimestamp: 'gone' }),
+    },
+    spec: {
+      podCIDRs: podCidrs.map(({ network, prefixLength }) => `${network}/${prefixLength}`),
+      taints: taints.map((key) => ({ key })),
+    },
+    status: { addresses: addresses.map((address) => ({ type: 'InternalIP', address })) },
+  };
+}
+
 function addressesOf(listed: readonly Field[]): readonly Address[] {
   const ofType = (type: string): Address[] =>
     listed.flatMap(({ value }) => {

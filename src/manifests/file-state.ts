@@ -1,5 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
+import type { FileRules } from '../kubernetes/objects/decoded.ts';
+import { encodeObject } from '../kubernetes/objects/encode.ts';
+import { decodeSaved, isPresent, type Kind } from '../kubernetes/objects/kubernetes-object.ts';
+import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
@@ -53,6 +56,38 @@ const SHOWN_KINDS = 5;
 /** What need not be parsed again. */
 export function knownPieces({ objects }: FileState): KnownPieces {
   return new Map(objects.flatMap(({ piece }) => (piece === undefined ? [] : [[piece.digest, piece] as const])));
+}
+
+/** All that is served of these files, for {@link lastGoodStates} of another process. */
+export function* savedObjects(states: Iterable<FileState>): Generator<SavedObject> {
+  for (const { objects } of states) {
+    for (const { event, file, document, line, field } of objects) {
+      if (event === undefined || !isPresent(event)) continue;
+      yield { object: encodeObject(event), at: { file, document, line, ...(field !== undefined && { field }) } };
+    }
+  }
+}
+
+/** The states of files, by path, as {@link savedObjects} have said them. What cannot be used any more is left out. */
+export function lastGoodStates(saved: Iterable<SavedObject>, rules: FileRules): ReadonlyMap<string, FileState> {
+  const objects = new Map<string, FileObject[]>();
+  for (const { object, at } of saved) {
+    const event = decodeSaved(object, rules);
+    if (at === undefined || event === undefined) continue;
+    const { file, document, line, field } = at;
+    const known = objects.get(file) ?? [];
+    known.push({ id: `${event.kind} "${event.key}"`, event, file, document, line, field, piece: undefined });
+    objects.set(file, known);
+  }
+  return new Map([...objects].map(([file, known]) => [file, { ...NO_FILE, objects: known }]));
+}
+
+/** Whether the reading leaves something open that an earlier state may fill. */
+export function needsLastGood(reading: Reading): boolean {
+  if (reading.status === 'unusable') return true;
+  const isOpen = (each: ManifestObject) =>
+    each.status === 'unknown' || (each.status === 'known' && each.decoded.status === 'invalid');
+  return reading.documents.some(({ objects }) => objects.some(isOpen));
 }
 
 /**

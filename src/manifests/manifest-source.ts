@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { FileRules } from '../kubernetes/objects/decoded.ts';
 import { type Address, type Cidr, familyOf } from '../model/address.ts';
+import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
@@ -14,9 +15,12 @@ import {
   type FileObject,
   type FileState,
   knownPieces,
+  lastGoodStates,
   NO_FILE,
+  needsLastGood,
   nextFileState,
   type ObjectId,
+  savedObjects,
   servedOf,
   unusableOf,
 } from './file-state.ts';
@@ -43,6 +47,10 @@ export interface ManifestSourceOptions {
   readonly clusterIpRanges?: readonly Cidr[];
   /** Endpoints may be loopback addresses of this machine. */
   readonly loopbackEndpoints?: boolean;
+  /** What {@link ManifestSource.contents} gave in an earlier process; read at most once, and only where a file is bad. */
+  readonly saved?: Iterable<SavedObject>;
+  /** {@link ManifestSource.contents} may be other ones. */
+  readonly onChange?: () => void;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -69,6 +77,10 @@ export class ManifestSource implements ServiceSource {
   /** What Services without a cluster IP were given last, and which of them were reported as without one. */
   #assigned: ReadonlyMap<ServiceKey, readonly Address[]> = new Map();
   readonly #unassigned = new Map<ObjectId, string>();
+  /** Until the first delivery. */
+  #saved: Iterable<SavedObject> | undefined;
+  #lastGood: ReadonlyMap<string, FileState> | undefined;
+  readonly #onChange: () => void;
   #sink: SourceSink | undefined;
   #isSynced = false;
   readonly #stop = new AbortController();
@@ -91,6 +103,8 @@ export class ManifestSource implements ServiceSource {
       clusterIpFamilies: this.#clusterIpRanges.map(({ network }) => familyOf(network)),
       loopbackEndpoints: options.loopbackEndpoints ?? false,
     };
+    this.#saved = options.saved;
+    this.#onChange = options.onChange ?? (() => {});
     const isServed = (path: string) => this.#servedAt(path).next().value !== undefined;
     this.#files = new ManifestFiles({ paths: this.#paths, isServed, clock: this.#clock, log: this.#log });
   }
@@ -128,6 +142,11 @@ export class ManifestSource implements ServiceSource {
     if (this.#delivered.has(subject as ObjectId)) return true;
     const others = new Set(usable);
     return [...this.#servedAt(subject)].some((id) => !others.has(id));
+  }
+
+  /** All that is served, be its file in order or not. */
+  contents(): Generator<SavedObject> {
+    return savedObjects(this.#states.values());
   }
 
   /** Of the file, or of all files in the directory. */
@@ -232,13 +251,23 @@ export class ManifestSource implements ServiceSource {
       this.#states.delete(path);
       return;
     }
-    const before = this.#states.get(path) ?? NO_FILE;
+    const known = this.#states.get(path);
     const reading =
-      content.status === 'text' ? yield* this.#read(content.text, knownPieces(before)) : unusable(content.err);
+      content.status === 'text'
+        ? yield* this.#read(content.text, knownPieces(known ?? NO_FILE))
+        : unusable(content.err);
+    const before = known ?? (needsLastGood(reading) ? this.#lastGoodOf(path) : NO_FILE);
     const { state, reports } = nextFileState(path, before, reading);
     this.#states.set(path, state);
     this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.length });
     for (const { level, message, fields } of reports) this.#log[level](message, fields);
+  }
+
+  /** From before this process. */
+  #lastGoodOf(path: string): FileState {
+    if (this.#saved !== undefined) this.#lastGood = lastGoodStates(this.#saved, this.#rules);
+    this.#saved = undefined;
+    return this.#lastGood?.get(path) ?? NO_FILE;
   }
 
   *#read(text: string, known: KnownPieces): Generator<void, Reading> {
@@ -267,9 +296,14 @@ export class ManifestSource implements ServiceSource {
     const assigned = this.#assign(found);
     yield;
     const events = this.#changesTo(found, assigned);
-    if (events.length > 0) this.#sink?.apply(events);
+    if (events.length > 0) {
+      this.#sink?.apply(events);
+      this.#onChange();
+    }
     if (!this.#isSynced) {
       this.#isSynced = true;
+      this.#saved = undefined;
+      this.#lastGood = undefined;
       this.#sink?.synced();
     }
     yield;

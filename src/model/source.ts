@@ -62,7 +62,7 @@ export function serversText(
   });
 }
 
-/** Times are readings of `Clock.now()`. */
+/** Times are readings of `Clock.now()`, where nothing else is said. */
 export interface ApiStatus {
   /** All kinds of objects are being watched. A dead connection still counts for 35 s at most. */
   readonly connected: boolean;
@@ -73,4 +73,6 @@ export interface ApiStatus {
   readonly staleForMs: number;
   /** In order of preference. */
   readonly servers: readonly ApiServerStatus[];
+  /** A state on disk is served, as the lists have not come yet; until then it was current: in ms since 1970. */
+  readonly servedStateOf?: number;
 }

@@ -1,3 +1,4 @@
+import { rfc3339 } from '../util/timestamp.ts';
 import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint, SetWeight } from './endpoint.ts';
@@ -60,7 +61,7 @@ export interface NodeView {
   /** Where Services come from: "the API server 192.0.2.1:6443", "the files in /etc/services". */
   readonly source: string;
   /** Absent when Services come from files. */
-  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'servers'>;
+  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'servers' | 'servedStateOf'>;
   /** Of the main thread, during the last sample. */
   readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
   readonly memory: { readonly rss: number; readonly heapUsed: number };
@@ -74,6 +75,11 @@ export interface NodeView {
   readonly drained: readonly string[];
   /** That an operator has set, but for those of drained endpoints. */
   readonly weights: readonly SetWeight[];
+}
+
+/** As operators read it, wherever they look. `wallMs`: of `ApiStatus.servedStateOf`. */
+export function servingStateOf(wallMs: number): string {
+  return `serving the state of ${rfc3339(wallMs)}`;
 }
 
 /** Clients may soon have to wait. */

@@ -10,6 +10,7 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['capture', ['model', 'util']],
   ['kubernetes', ['model', 'util']],
   ['manifests', ['model', 'util', 'kubernetes']],
+  ['state', ['model', 'util', 'kubernetes', 'kernel']],
   ['sync', ['model', 'util', 'services', 'capture']],
   ['kernel', ['model', 'util', 'capture', 'sys']],
   ['engine', ['model', 'util', 'services', 'kernel', 'sys']],

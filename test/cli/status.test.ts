@@ -41,6 +41,8 @@ test('status is 1 when a Service is down, rules fail, the API server is away, or
   assert.deepEqual([away.code, away.printed.includes('; API server lost for 1m1s\n')], [1, true]);
   const several = await status({ api: { connected: true, staleForMs: 0, servers: SEVERAL_SERVERS } });
   assert.deepEqual([several.code, several.printed.includes('; API server 192.0.2.2:6443 connected\n')], [0, true]);
+  const served = await status({ api: { connected: false, staleForMs: 61_000, servers: [], servedStateOf: 0 } });
+  assert.match(served.printed, /; API server lost for 1m1s, serving the state of 1970-01-01T00:00:00.000Z\n$/);
   assert.match((await status({ healthy: false })).printed, /^unhealthy; 3 Service ports/);
   assert.equal((await status({ healthy: false })).code, 1);
 });

@@ -30,6 +30,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
   assert.deepEqual(config, {
     configFile: undefined,
     source: filesAt(['/etc/services']),
+    state: undefined,
     engine: 'auto',
     workers: undefined,
     bindAddress: '0.0.0.0',
@@ -92,6 +93,13 @@ describe('a value is taken as it is meant', () => {
     [['--control-socket', '/run/other.sock'], 'controlSocket', '/run/other.sock'],
     [['--control-socket='], 'controlSocket', undefined],
     [['--connection-log', '/var/log/a.log'], 'connectionLog', '/var/log/a.log'],
+    [['--state-dir', '/var/lib/a'], 'state', { directory: '/var/lib/a', waitMs: 10_000, maxAgeMs: 0 }],
+    [
+      ['--state-dir', '/a', '--state-wait', '1s', '--state-max-age', '72h'],
+      'state',
+      { directory: '/a', waitMs: 1_000, maxAgeMs: 259_200_000 },
+    ],
+    [['--state-dir', '/a', '--state-dir='], 'state', undefined],
     [['--control-socket', `/${'x'.repeat(98)}`], 'controlSocket', `/${'x'.repeat(98)}`],
     [['--manifests', 'a,b', '--manifests=c'], 'source', filesAt(['/etc/services', 'a', 'b', 'c'])],
     [
@@ -535,6 +543,7 @@ describe('what is no flag of ours is refused', () => {
     [['--__proto__.v', '9'], /unknown flag/],
     [['--_', 'x'], /unknown flag "--_"/],
     [['--bind-address.x', '1'], /unknown flag/],
+    [['--state-dir', 'state'], /^--state-dir "state": not the absolute path of a directory/],
     [['--control-socket', 'control.sock'], /^--control-socket "control\.sock": not the absolute path of a file/],
     [['--control-socket', '/run/'], /not the absolute path of a file/],
     [['--control-socket', `/${'ä'.repeat(50)}`], /must be at most 99 bytes long/],

@@ -76,12 +76,14 @@ describe('deploy/kustomize/base/daemonset.yaml', () => {
     assert.equal(pod.enableServiceLinks, false);
   });
 
-  test('it shares the lock of iptables with the node and nothing else; its control socket is its own', () => {
+  test('it shares the lock of iptables with the node, and keeps its state there; its control socket is its own', () => {
     const hostPaths = pod.volumes.flatMap((volume: { hostPath?: { path: string } }) => volume.hostPath?.path ?? []);
-    assert.deepEqual(hostPaths, ['/run/xtables.lock']);
+    const { state } = configOf(deployedArguments({ node: 'node-1' }));
+    assert.deepEqual(hostPaths, ['/run/xtables.lock', state?.directory]);
     assert.deepEqual(container.volumeMounts, [
       { name: 'xtables-lock', mountPath: '/run/xtables.lock' },
       { name: 'control-socket', mountPath: dirname(DEFAULT_CONTROL_SOCKET) },
+      { name: 'state', mountPath: state?.directory },
     ]);
   });
 
@@ -121,14 +123,16 @@ describe('deploy/kube-userspace-proxy.service', () => {
   const service = unit.get('Service')!;
 
   test('the command line is accepted with what the file of flags holds, and takes a kubeconfig', () => {
-    assert.equal(service.get('ExecStart'), '/usr/sbin/kube-userspace-proxy $OPTIONS');
+    const ours = '--state-dir=/var/lib/kube-userspace-proxy';
+    assert.equal(service.get('ExecStart'), `/usr/sbin/kube-userspace-proxy ${ours} $OPTIONS`);
     assert.equal(service.get('EnvironmentFile'), '/etc/default/kube-userspace-proxy');
     const defaults = read('packaging/debian/kube-userspace-proxy.default');
     const [options, ...others] = defaults.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     assert.deepEqual(others, []);
     const flags = /^OPTIONS="(.*)"$/.exec(options!)?.[1] ?? '';
-    const { source } = configOf(flags.split(' '));
+    const { source, state } = configOf([ours, ...flags.split(' ')]);
     assert.ok(source.kind === 'kubernetes' && source.kubeconfig !== undefined);
+    assert.equal(state?.directory, `/var/lib/${service.get('StateDirectory')}`);
   });
 
   test('it is confined, but can do what it needs', () => {
@@ -136,6 +140,7 @@ describe('deploy/kube-userspace-proxy.service', () => {
     for (const [setting, value] of [
       ['RuntimeDirectory', DEFAULT_CONTROL_SOCKET.split('/')[2]],
       ['RuntimeDirectoryMode', '0700'],
+      ['StateDirectoryMode', '0700'],
       ['ProtectSystem', 'strict'],
       // For /run/xtables.lock, which may not exist yet.
       ['ReadWritePaths', '/run'],

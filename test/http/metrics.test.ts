@@ -260,7 +260,14 @@ test('the process: versions, log lines, the API server, the configuration file',
   log.lines.error = 2;
   log.lines.info = 7;
   log.droppedLines = 1;
-  api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000, servers: SEVERAL_SERVERS };
+  api.status = {
+    connected: false,
+    lastContactAt: 0,
+    listedAt: 0,
+    staleForMs: 90_000,
+    servers: SEVERAL_SERVERS,
+    servedStateOf: 400_000,
+  };
   // A second scrape does not add to the first.
   for (let scrapes = 0; scrapes < 2; scrapes++) {
     for (const [name, labels, value] of [
@@ -278,6 +285,7 @@ test('the process: versions, log lines, the API server, the configuration file',
       ['api_server_used', { server: '192.0.2.2:6443' }, 1],
       ['api_server_usable', { server: '192.0.2.1:6443' }, 0],
       ['api_server_usable', { server: '192.0.2.3:6443' }, 1],
+      ['state_age_seconds', {}, 600],
       ['config_in_force', {}, 0],
     ] as const) {
       assert.equal(await sampleOf(`userspace_proxy_${name}`, labels), value, name);
@@ -346,7 +354,8 @@ describe('Service ports', () => {
   function check(text: string, expected: typeof FAMILIES, labels: Readonly<Record<string, string>>, prefix: string) {
     const shown = [...parseExposition(text)]
       .filter(
-        ([name]) => name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|config_|left_out/.test(name),
+        ([name]) =>
+          name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|_state_|config_|left_out/.test(name),
       )
       .flatMap(([name, { samples }]) =>
         samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),

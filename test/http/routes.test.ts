@@ -92,6 +92,16 @@ describe('the healthz address', () => {
     assert.match(body, /, "nodeEligible": true,"apiServer": \{/);
   });
 
+  test('says of when the state on disk is that it serves', async (t) => {
+    const api = { connected: false, lastContactAt: undefined, listedAt: undefined, staleForMs: 0, servedStateOf: 0 };
+    const { address } = await serveHealth(t, { api });
+    const { status, body } = await ask(address, '/healthz');
+    assert.deepEqual(
+      [status, JSON.parse(body).apiServer.state],
+      [200, 'serving the state of 1970-01-01T00:00:00.000Z'],
+    );
+  });
+
   test('has nothing else', async (t) => {
     const { address } = await serveHealth(t);
     for (const path of ['/metrics', '/proxyMode', '/configz', '/debug/pprof/', '/']) {

@@ -6,6 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ManifestSource } from '../../src/manifests/manifest-source.ts';
 import { parseCidr } from '../../src/model/address.ts';
+import type { SavedObject } from '../../src/model/saved-object.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -185,20 +186,37 @@ for (const given of ['m', 'm/']) {
   });
 }
 
-/** What a process that starts with these files cannot use, of what one serves that has had others before. */
-async function lostBy(t: TestContext, before: Record<string, string>, now: Record<string, string>) {
+/**
+ * A process that starts with these files, after one that has had others before: what it cannot use of what the other
+ * one serves, and what it serves. `isSaved`: it has the state of the other one from disk.
+ */
+async function succeed(
+  t: TestContext,
+  before: Record<string, string>,
+  now: Record<string, string>,
+  { isSaved = false } = {},
+) {
   const { put, path, source, synced, within, log } = await start(t, before);
   await synced();
   for (const [name, text] of Object.entries(now)) put(name, text);
   await within(() => log.of('error').length > 0, () => 'it is reported'); // biome-ignore format: short
-  const successor = new ManifestSource({ clock: systemClock, log: new RecordingLog(), paths: [path('m')] });
-  t.after(() => successor.stop());
-  await new Promise<void>((resolve, reject) => {
-    successor.start({ apply: () => {}, synced: resolve }).catch(reject);
+  // As in a file.
+  const saved = JSON.parse(JSON.stringify([...source.contents()])) as SavedObject[];
+  const successor = new ManifestSource({
+    clock: systemClock,
+    log: new RecordingLog(),
+    paths: [path('m')],
+    ...(isSaved && { saved }),
   });
-  return [...successor.unusable()]
+  t.after(() => successor.stop());
+  const sink = new RecordingSink();
+  await new Promise<void>((resolve, reject) => {
+    successor.start({ apply: (events) => sink.apply(events), synced: resolve }).catch(reject);
+  });
+  const lost = [...successor.unusable()]
     .filter((each) => source.serves(each))
     .map(({ place }) => place.replace(`${path('m')}/`, ''));
+  return { lost, sink };
 }
 
 for (const [what, before, now, lost] of [
@@ -210,9 +228,38 @@ for (const [what, before, now, lost] of [
   ['nothing but an object that never had a name', service('A!') + service('b'), service('A!') + service('b', 2), []],
 ] as const) {
   test(`a successor cannot use ${what} of what its predecessor serves`, async (t) => {
-    assert.deepEqual(await lostBy(t, { 'm/a.yaml': before }, { 'm/a.yaml': now }), lost);
+    assert.deepEqual((await succeed(t, { 'm/a.yaml': before }, { 'm/a.yaml': now })).lost, lost);
   });
 }
+
+for (const [what, now, services] of [
+  ['a file that does not parse', 'x: [', 'a=1 b=2 other=9'],
+  ['an object that is not valid', service('a', 7) + service('b', 'x'), 'a=7 b=2 other=9'],
+  ['an object without a name', service('a', 7) + service('B!', 2), 'a=7 b=2 other=9'],
+] as const) {
+  test(`a successor and a restart serve the last good state of ${what} from disk`, async (t) => {
+    const before = { 'm/a.yaml': service('a') + service('b', 2), 'm/b.yaml': service('other', 8) };
+    const files = { 'm/a.yaml': now, 'm/b.yaml': service('other', 9) };
+    const { lost, sink } = await succeed(t, before, files, { isSaved: true });
+    assert.deepEqual([lost, sink.services], [[], services]);
+  });
+}
+
+test('a file that can be read counts alone, and one that is gone is gone, whatever the disk has', async (t) => {
+  const before = { 'm/a.yaml': service('a') + service('b', 2), 'm/b.yaml': service('gone', 8), 'm/c.yaml': 'x: [' };
+  const { path, put, source, synced } = await start(t, before);
+  await synced();
+  const saved = [...source.contents()];
+  put('m/a.yaml', service('a'));
+  rmSync(path('m/b.yaml'));
+  const sink = new RecordingSink();
+  const next = new ManifestSource({ clock: systemClock, log: new RecordingLog(), paths: [path('m')], saved });
+  t.after(() => next.stop());
+  await new Promise<void>((resolve, reject) => {
+    next.start({ apply: (events) => sink.apply(events), synced: resolve }).catch(reject);
+  });
+  assert.equal(sink.services, 'a=1');
+});
 
 test('a mounted ConfigMap that is swapped by its link takes effect at once', async (t) => {
   const { path, put, becomes, sink } = await start(t, {});

@@ -7,6 +7,7 @@ import {
   type HistorySample,
   hasManyOpen,
   type NodeView,
+  servingStateOf,
 } from '../../model/view.ts';
 import { counted, listed } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
@@ -88,17 +89,14 @@ function familyTile({ family, lastSync, lastSyncedAt, pending }: FamilyView, now
 function apiTile(node: NodeView): Html {
   const { api } = node;
   if (api === undefined) return tile('Services from', 'files', 'plain', node.source);
-  if (api.connected && api.servers.length > 1) {
-    const isWell = api.servers.every(({ trouble }) => trouble === undefined);
-    return tile(
-      'API server',
-      'connected',
-      isWell ? 'good' : 'warn',
-      serversText(api.servers, node.now, span).join('; '),
-    );
+  const { connected, staleForMs, servers, servedStateOf } = api;
+  if (connected && servers.length > 1) {
+    const isWell = servers.every(({ trouble }) => trouble === undefined);
+    return tile('API server', 'connected', isWell ? 'good' : 'warn', serversText(servers, node.now, span).join('; '));
   }
-  if (api.connected) return tile('API server', 'connected', 'good', 'watching');
-  return tile('API server', 'lost', 'bad', `nothing for ${span(api.staleForMs)}; the last state is served`);
+  const state = servedStateOf === undefined ? 'the last state is served' : servingStateOf(servedStateOf);
+  if (connected) return tile('API server', 'connected', 'good', servedStateOf === undefined ? 'watching' : state);
+  return tile('API server', 'lost', 'bad', `nothing for ${span(staleForMs)}; ${state}`);
 }
 
 type Line = readonly [name: string, color: string, of: (sample: HistorySample) => number];

@@ -1,6 +1,7 @@
 import type { EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import type { Service, ServiceKey } from '../../model/service.ts';
-import { Field } from '../../util/untrusted.ts';
+import type { SourceEvent } from '../../model/source.ts';
+import { Field, FieldError } from '../../util/untrusted.ts';
 import { type Decoded, decoding, type FileRules } from './decoded.ts';
 import { decodeEndpointSlice, decodeEndpoints } from './endpoints.ts';
 import { dnsLabel, dnsSubdomain, keyOf } from './fields.ts';
@@ -11,6 +12,11 @@ export type KubernetesObject =
   | { readonly kind: 'Service'; readonly key: ServiceKey; readonly value: Service }
   | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints }
   | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice };
+
+/** Tells that the object is there. */
+export function isPresent(event: SourceEvent): event is KubernetesObject {
+  return event.value !== undefined;
+}
 
 export type Kind = KubernetesObject['kind'];
 
@@ -58,6 +64,18 @@ export function decodeObject(object: unknown, kind: Kind, file?: FileRules): Dec
         return keyed(kind, decodeEndpointSlice(root, warnings, file));
     }
   });
+}
+
+/** An object as `encodeObject` wrote it, perhaps in another release; `undefined` for one that is of no use any more. */
+export function decodeSaved(object: unknown, file?: FileRules): KubernetesObject | undefined {
+  try {
+    const identity = objectIdentity(object);
+    const decoded = identity && decodeObject(object, identity.kind, file);
+    return decoded?.status === 'ok' ? decoded.value : undefined;
+  } catch (error) {
+    if (error instanceof FieldError) return undefined;
+    throw error;
+  }
 }
 
 function keyed<K extends Kind, T extends { readonly key: ServiceKey }>(kind: K, value: T) {

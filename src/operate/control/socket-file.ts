@@ -1,29 +1,14 @@
 import { once } from 'node:events';
-import {
-  chmodSync,
-  constants,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  type Stats,
-  statSync,
-  unlinkSync,
-} from 'node:fs';
+import { chmodSync, lstatSync, mkdtempSync, renameSync, rmSync, type Stats, unlinkSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { makeSafeDirectory } from '../../kernel/safe-directory.ts';
 
 /**
  * Only the owner and root can open the socket. There is no other authentication, because Node cannot ask the kernel for
  * the user at the other end (SO_PEERCRED).
  */
 const MODE = 0o600;
-const DIRECTORY_MODE = 0o700;
-/** S_ISVTX, which Node does not name: as in /tmp, only its owner can rename or remove a file. */
-const STICKY = 0o1000;
-const ROOT = 0;
 
 /** The path of a listening Unix socket. */
 export interface SocketFile {
@@ -41,8 +26,7 @@ export interface SocketFile {
  */
 export async function listenAt(server: Server, path: string): Promise<SocketFile> {
   const directory = dirname(path);
-  mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
-  for (const each of withAncestors(directory)) mustBeSafe(each);
+  makeSafeDirectory(directory, '--control-socket');
   await mustBeFree(path);
   const workshop = mkdtempSync(`${directory}/.`);
   try {
@@ -60,28 +44,6 @@ export async function listenAt(server: Server, path: string): Promise<SocketFile
   } finally {
     rmSync(workshop, { recursive: true, force: true });
   }
-}
-
-/** As it is written and, if links lead elsewhere, as it really is: whoever can replace any of these has the socket. */
-function withAncestors(directory: string): ReadonlySet<string> {
-  const all = new Set<string>();
-  for (let each of [resolve(directory), realpathSync(directory)]) {
-    for (; !all.has(each); each = dirname(each)) all.add(each);
-  }
-  return all;
-}
-
-/** Other users must not be able to replace the socket, or a directory above it, with one of their own. */
-function mustBeSafe(directory: string): void {
-  const { mode, uid, gid } = statSync(directory);
-  if (uid !== ROOT && uid !== process.getuid?.()) {
-    throw new Error(`${directory} belongs to user ${uid}, who can replace files in it; give another --control-socket`);
-  }
-  if ((mode & STICKY) !== 0) return;
-  const whoCan = (who: string, cure: string) =>
-    new Error(`${who} can replace files in ${directory}; take that away (${cure}), or give another --control-socket`);
-  if ((mode & constants.S_IWOTH) !== 0) throw whoCan('every user', 'chmod o-w');
-  if ((mode & constants.S_IWGRP) !== 0 && gid !== ROOT) throw whoCan(`group ${gid}`, 'chmod g-w');
 }
 
 async function mustBeFree(path: string): Promise<void> {

@@ -1,8 +1,10 @@
+import assert from 'node:assert/strict';
 import { parseWatchEvent } from '../../../src/kubernetes/answers.ts';
 import { ApiError } from '../../../src/kubernetes/api-error.ts';
 import { resourceOf } from '../../../src/kubernetes/kubernetes-source.ts';
 import { type Change, ObjectStore } from '../../../src/kubernetes/object-store.ts';
-import type { Kind, KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
+import { encodeObject } from '../../../src/kubernetes/objects/encode.ts';
+import { decodeSaved, type Kind, type KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
 import type { SourceEvent } from '../../../src/model/source.ts';
 import { LineSplitter } from '../../../src/util/line-splitter.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -47,7 +49,9 @@ export const open: OpenTarget = () => ({
         const of = KINDS.find((each) => each === kind) ?? 'Service';
         const store = stores.get(of) as ObjectStore<KubernetesObject>;
         const change = event.type === 'deleted' ? store.delete(event.object) : store.change(event.object);
-        if (change !== undefined) await world.apply([eventOf(of, change)]);
+        if (change === undefined) continue;
+        await world.apply([eventOf(of, change)]);
+        comesBack(change.value);
       } catch (error) {
         // The watch begins anew.
         if (!(error instanceof ApiError)) throw error;
@@ -56,6 +60,25 @@ export const open: OpenTarget = () => ({
     await world.end();
   },
 });
+
+/** From the state on disk: all that is derived from, and that the next release may know. */
+function comesBack(value: KubernetesObject | undefined): void {
+  if (value === undefined) return;
+  const encoded: unknown = JSON.parse(JSON.stringify(encodeObject(value)));
+  assert.deepEqual(decodeSaved(encoded), withoutLosses(value));
+}
+
+/** A scheduler that there is not, and when a change happened, are for the log and for a metric. */
+function withoutLosses(object: KubernetesObject): unknown {
+  if (object.kind === 'EndpointSlice') {
+    const { triggeredAt: _, ...value } = object.value;
+    return { ...object, value };
+  }
+  if (object.kind !== 'Service' || object.value.options?.refusedScheduler === undefined) return object;
+  const { options, ...value } = object.value;
+  const { refusedScheduler: _, ...kept } = options;
+  return { ...object, value: { ...value, ...(Object.keys(kept).length > 0 && { options: kept }) } };
+}
 
 /** As `KubernetesSource` makes it. */
 function eventOf(kind: Kind, { key, value }: Change<KubernetesObject>): SourceEvent {

@@ -1,0 +1,84 @@
+import type { ManifestsConfig, StateConfig } from '../config/config.ts';
+import { VERSION } from '../config/version.ts';
+import { readIfThere } from '../kernel/files.ts';
+import type { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
+import { ManifestSource } from '../manifests/manifest-source.ts';
+import { DISK } from '../state/disk.ts';
+import { LastState } from '../state/last-state.ts';
+import { reportUnusable, StateFile } from '../state/state-file.ts';
+import { StateKeeper } from '../state/state-keeper.ts';
+import { systemClock as clock } from '../util/system-clock.ts';
+import type { SourceSetup } from './source.ts';
+
+/** What is kept on disk of a source. */
+export interface KeptState {
+  /** The time of the state on disk while that is served, in milliseconds since 1970. */
+  servedOf(): number | undefined;
+  /** The state on disk is to be served when the source does not say in time what there is. */
+  fallBackLater(): void;
+  /** From `start` on, this process writes it, and no other. */
+  readonly keeper: Pick<StateKeeper, 'start' | 'flush' | 'stop'>;
+}
+
+/** Has the last state of this API server kept, and served when it does not answer. */
+export function keepLastState(
+  server: KubernetesSource,
+  { directory, waitMs, maxAgeMs }: StateConfig,
+  { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
+): { readonly source: LastState; readonly state: KeptState } {
+  const file = new StateFile({ directory, files: DISK, clock });
+  const bootId = currentBootId();
+  const source = new LastState({
+    source: server,
+    file,
+    node,
+    waitMs,
+    maxAgeMs,
+    onChange: () => keeper.changed(),
+    clock,
+    log,
+  });
+  const keeper = new StateKeeper({
+    file,
+    program: VERSION,
+    provenance: () => {
+      const { cluster } = source;
+      return { node, source: 'kubernetes', ...(cluster !== undefined && { cluster }), bootId };
+    },
+    contents: () => source.contents(),
+    isCurrent: () => server.status().connected,
+    clock,
+    log,
+  });
+  const state = { servedOf: () => source.servedOf, fallBackLater: () => source.fallBackLater(), keeper };
+  return { source, state };
+}
+
+/** A source that begins with the last good state of each file that cannot be used now, and has it kept. */
+export async function keepLastGoodManifests(
+  config: ManifestsConfig,
+  { directory, maxAgeMs }: StateConfig,
+  { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
+): Promise<{ readonly source: ManifestSource; readonly state: KeptState }> {
+  const file = new StateFile({ directory, files: DISK, clock });
+  const of = { node, source: 'manifests' } as const;
+  const saved = await file.read(of, maxAgeMs).catch((error: unknown) => reportUnusable(error, file, log));
+  const onChange = () => keeper.changed();
+  const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), onChange, clock, log });
+  const bootId = currentBootId();
+  const keeper = new StateKeeper({
+    file,
+    program: VERSION,
+    provenance: () => ({ ...of, bootId }),
+    contents: () => source.contents(),
+    isCurrent: () => true,
+    clock,
+    log,
+  });
+  return { source, state: { servedOf: () => undefined, fallBackLater: () => {}, keeper } };
+}
+
+/** Of this start of the machine. */
+function currentBootId(): string {
+  return readIfThere('/proc/sys/kernel/random/boot_id')?.trim() ?? '';
+}

@@ -1,0 +1,210 @@
+import { decodeNode, encodeNode, type NodeStatus } from '../kubernetes/node.ts';
+import { encodeObject } from '../kubernetes/objects/encode.ts';
+import { decodeSaved, isPresent, type KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
+import type { SavedObject } from '../model/saved-object.ts';
+import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
+import type { Clock, Timer } from '../util/clock.ts';
+import type { Log, LogFields } from '../util/log.ts';
+import { rfc3339 } from '../util/timestamp.ts';
+import { isObject } from '../util/untrusted.ts';
+import { eachInSlices } from '../util/wait.ts';
+import { type Head, UnusableState } from './format.ts';
+import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
+
+/** The Service by whose UID a cluster is known: each has it, and no two have the same. */
+const OF_CLUSTER = 'Service default/kubernetes';
+
+export interface LastStateOptions {
+  /** The API server's. */
+  readonly source: Pick<ServiceSource, 'start' | 'stop'> & { status(): Pick<ApiStatus, 'lastContactAt'> };
+  readonly file: Pick<StateFile, 'path' | 'read'>;
+  readonly node: string;
+  /** `--state-wait`. */
+  readonly waitMs: number;
+  /** `--state-max-age`; 0: any age. */
+  readonly maxAgeMs: number;
+  /** What is known, all of it from the API server, may not be what is on disk. */
+  readonly onChange: () => void;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * What an API server has said last, with its answer or without: stands between the source and everything behind it. It
+ * passes on all that the source says. When the first lists do not come in time, it delivers the state on disk as if the
+ * source had said it. When they come after all, what they do not have is removed, so that all the rest stays as it is.
+ */
+export class LastState {
+  readonly #options: LastStateOptions;
+  /** All that was delivered and stands. */
+  readonly #known = new Map<string, KubernetesObject>();
+  #node: NodeStatus | undefined;
+  #onNode: ((status: NodeStatus) => void) | undefined;
+  /** What the API server has said before its lists were complete; afterwards there is no need to tell. */
+  #told: Set<string> | undefined = new Set();
+  /** While it is served. */
+  #served: Pick<SavedState, 'head' | 'knownAt'> | undefined;
+  #wait: Timer | undefined;
+  #sink: SourceSink | undefined;
+
+  constructor(options: LastStateOptions) {
+    this.#options = options;
+  }
+
+  async start(sink: SourceSink): Promise<void> {
+    this.#sink = sink;
+    await this.#options.source.start({
+      apply: (events) => this.#apply(events),
+      synced: () => this.#synced(),
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#wait?.cancel();
+    await this.#options.source.stop();
+  }
+
+  /** The state on disk is to be served when the lists do not come. Not for a successor: its predecessor serves. */
+  fallBackLater(): void {
+    const { waitMs, clock } = this.#options;
+    this.#wait = clock.after(waitMs, () => void this.#fallBack());
+  }
+
+  /** Passes on what `follow` says of this node, or else what the state on disk does. */
+  followNode(follow: (onChange: (status: NodeStatus) => void) => void, onChange: (status: NodeStatus) => void): void {
+    this.#onNode = onChange;
+    // The state on disk may be in place already.
+    if (this.#node !== undefined) onChange(this.#node);
+    follow((status) => {
+      this.#node = status;
+      onChange(status);
+      this.#changed();
+    });
+  }
+
+  /** The time of the state on disk while that is served, in milliseconds since 1970. */
+  get servedOf(): number | undefined {
+    return this.#served?.knownAt;
+  }
+
+  /** The cluster's UID, as far as its Services are known. */
+  get cluster(): string | undefined {
+    const known = this.#known.get(OF_CLUSTER);
+    return known?.kind === 'Service' ? known.value.uid : undefined;
+  }
+
+  /** In an order of their own, so that the same objects are the same text. */
+  *contents(): Generator<SavedObject> {
+    if (this.#node !== undefined) yield { object: encodeNode(this.#node) };
+    for (const id of [...this.#known.keys()].sort()) {
+      const object = this.#known.get(id);
+      if (object !== undefined) yield { object: encodeObject(object) };
+    }
+  }
+
+  #apply(events: readonly SourceEvent[]): void {
+    for (const event of events) {
+      const id = idOf(event);
+      this.#told?.add(id);
+      if (isPresent(event)) this.#known.set(id, event);
+      else this.#known.delete(id);
+    }
+    this.#sink?.apply(events);
+    this.#changed();
+  }
+
+  #changed(): void {
+    if (this.#told === undefined) this.#options.onChange();
+  }
+
+  #synced(): void {
+    const { log } = this.#options;
+    const told = this.#told;
+    const served = this.#served;
+    this.#told = undefined;
+    this.#served = undefined;
+    if (served === undefined) {
+      this.#sink?.synced();
+    } else {
+      const gone = [...this.#known].filter(([id]) => !told?.has(id)).map(([, event]) => event);
+      for (const event of gone) this.#known.delete(idOf(event));
+      if (gone.length > 0) this.#sink?.apply(gone.map((event) => ({ ...event, value: undefined })));
+      const message = 'The API server has answered; what it says replaces the state on disk';
+      log.info(message, { of: rfc3339(served.knownAt), removed: gone.length });
+      if (isOther(served.head, this.cluster)) {
+        log.error('The state on disk, which was served until now, is of another cluster', {
+          was: served.head.cluster,
+          is: this.cluster,
+        });
+      }
+    }
+    this.#changed();
+  }
+
+  /** Never rejects. */
+  async #fallBack(): Promise<void> {
+    const { file, node, maxAgeMs, waitMs, source, clock, log } = this.#options;
+    if (this.#told === undefined) return;
+    const waited = `${waitMs / 1_000} s`;
+    const err =
+      source.status().lastContactAt === undefined
+        ? `the API server has not answered within ${waited}`
+        : `the lists of the API server are not complete after ${waited}`;
+    try {
+      const saved = await file.read({ node, source: 'kubernetes' }, maxAgeMs);
+      if (saved === undefined) {
+        log.warn('There is no state on disk to serve yet', { file: file.path, err });
+        return;
+      }
+      if (isOther(saved.head, this.cluster)) throw new UnusableState(`it is of another cluster: ${saved.head.cluster}`);
+      let leftOut = 0;
+      const events: KubernetesObject[] = [];
+      let status: NodeStatus | undefined;
+      await eachInSlices(clock, saved.objects, ({ object }) => {
+        const read = objectOf(object, node);
+        if (read === undefined) leftOut += 1;
+        else if (read.kind === 'Node') status = read.value;
+        else events.push(read);
+      });
+      this.#deliver(saved, events, status, { err, ...(leftOut > 0 && { leftOut }) });
+    } catch (error) {
+      reportUnusable(error, file, log);
+    }
+  }
+
+  #deliver(saved: SavedState, events: readonly KubernetesObject[], node: NodeStatus | undefined, why: LogFields): void {
+    const { log } = this.#options;
+    const told = this.#told;
+    // The lists have come while the file was read.
+    if (told === undefined) return;
+    const news = events.filter((event) => !told.has(idOf(event)));
+    for (const event of news) this.#known.set(idOf(event), event);
+    if (this.#node === undefined && node !== undefined) {
+      this.#node = node;
+      this.#onNode?.(node);
+    }
+    const { head, knownAt } = saved;
+    this.#served = { head, knownAt };
+    log.warn('The state on disk is served until the API server answers', { of: rfc3339(knownAt), ...why });
+    this.#sink?.apply(news);
+    this.#sink?.synced();
+  }
+}
+
+function idOf({ kind, key }: SourceEvent): string {
+  return `${kind} ${key}`;
+}
+
+function isOther({ cluster }: Head, current: string | undefined): boolean {
+  return cluster !== undefined && current !== undefined && cluster !== current;
+}
+
+/** `undefined` for an object that this program cannot use, which must not cost the others. */
+function objectOf(
+  object: unknown,
+  node: string,
+): KubernetesObject | { readonly kind: 'Node'; readonly value: NodeStatus } | undefined {
+  if (!isObject(object) || object['kind'] !== 'Node') return decodeSaved(object);
+  const decoded = decodeNode(object);
+  return decoded.status === 'ok' && decoded.value.name === node ? { kind: 'Node', value: decoded.value } : undefined;
+}

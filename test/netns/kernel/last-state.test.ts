@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { encodeObject } from '../../../src/kubernetes/objects/encode.ts';
+import type { KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
+import type { ServiceKey } from '../../../src/model/service.ts';
+import { DISK } from '../../../src/state/disk.ts';
+import { bodyOf } from '../../../src/state/format.ts';
+import { StateFile } from '../../../src/state/state-file.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
+import { finished } from '../../../src/util/wait.ts';
+import { address, endpointAddress, service } from '../../support/model.ts';
+import { ApiServer } from '../api-server.ts';
+import { isFast, metric, TCP, testEnvironment } from '../harness.ts';
+import { serviceObjects } from '../manifests.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const SERVICES = 1_000;
+const NODE = 'node-1';
+/** At which nobody listens. */
+const NO_SERVER = 'http://127.0.0.1:1';
+const FAULT = /^The last state cannot be written to disk/;
+const OVER = /^The last state is written to /;
+
+function* cluster(count: number): Generator<KubernetesObject> {
+  for (let index = 0; index < count; index++) {
+    const key: ServiceKey = `test/service-${index}`;
+    const clusterIPs = [address(`10.97.${index >> 8}.${index & 255}`)];
+    yield { kind: 'Service', key, value: service({ key, uid: `uid-${index}`, clusterIPs }) };
+    const group = {
+      addresses: POD_ADDRESSES.map((each) => endpointAddress(each)),
+      ports: [{ name: '', protocol: 'TCP', port: TCP.name }],
+    } as const;
+    yield { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } };
+  }
+}
+
+describe('the last state', () => {
+  const environment = testEnvironment('fresh');
+  let disk: string;
+
+  before(() => {
+    disk = mkdtempSync(join(tmpdir(), 'last-state-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${4 << 20},mode=700`, 'none', disk]);
+  });
+  after(() => {
+    execFileSync('umount', ['--lazy', disk]);
+    rmSync(disk, { recursive: true });
+  });
+
+  const start = (server: string, ...args: readonly string[]) =>
+    environment.startProxy({
+      source: ['--master', server],
+      args: ['--hostname-override', NODE, '--state-dir', disk, '--state-wait', '100ms', ...args],
+    });
+
+  test(`${SERVICES} Services from the disk have all of their rules, and are served`, async (context) => {
+    const file = new StateFile({ directory: disk, files: DISK, clock: systemClock });
+    const saved = [...cluster(SERVICES)].map((each) => ({ object: encodeObject(each) }));
+    const head = { node: NODE, source: 'kubernetes', bootId: 'another', program: '0.0.0', writtenAt: 0 } as const;
+    await file.write(head, await finished(systemClock, bodyOf(saved)));
+    const proxy = await start(NO_SERVER);
+    const ready = await waitFor('it says how long it took', () =>
+      proxy.log.find(({ msg }) => msg.startsWith('Ready:')),
+    );
+    context.diagnostic(ready.msg);
+    assert.match(ready.msg, /^Ready: 1,000 Service ports/);
+    const rules = await environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+    assert.equal(rules.filter((rule) => rule.includes(' -d 10.97.')).length, SERVICES);
+    assert.match((await environment.client.call('request', { host: '10.97.3.231', port: 80 })).name, /^pod-/);
+    assert.equal(await proxy.stop(), 0);
+  });
+
+  test('a disk that is full, then read-only, is one fault and loses nothing else; then it is written', async () => {
+    const server = await ApiServer.start(environment.topology.node);
+    const of = (name: string, clusterIP: string) =>
+      serviceObjects({ name, clusterIP, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+    await server.set(...of('web', '10.96.3.1'));
+    rmSync(join(disk, 'last-state'), { force: true });
+    const filler = join(disk, 'filler');
+    assert.throws(() => {
+      for (;;) appendFileSync(filler, Buffer.alloc(4_096));
+    }, /ENOSPC/);
+    let proxy = await start(server.url);
+    await environment.waitForRules('10.96.3.1', 1);
+    // It writes at its end.
+    assert.equal(await proxy.stop(), 0);
+    assert.equal(proxy.log.filter(({ msg }) => FAULT.test(msg)).length, 1, proxy.tail());
+    assert.ok(!existsSync(join(disk, 'last-state')) && !existsSync(join(disk, 'last-state.new')));
+
+    rmSync(filler);
+    execFileSync('mount', ['-o', 'remount,ro', disk]);
+    proxy = await start(server.url);
+    await server.set(...of('late', '10.96.3.2'));
+    await environment.waitForRules('10.96.3.2', 1);
+    assert.match((await environment.client.call('request', { host: '10.96.3.2', port: 80 })).name, /^pod-/);
+    await waitFor('the fault', () => proxy.log.some(({ msg }) => FAULT.test(msg)));
+    execFileSync('mount', ['-o', 'remount,rw', disk]);
+    assert.equal(await proxy.stop(), 0);
+    assert.equal(proxy.log.filter(({ msg }) => FAULT.test(msg)).length, 1, proxy.tail());
+    assert.equal(proxy.log.filter(({ msg }) => OVER.test(msg)).length, 1, proxy.tail());
+    assert.match(readFileSync(join(disk, 'last-state'), 'utf8'), /"name":"late"/);
+    // What it has written serves the next start.
+    proxy = await start(NO_SERVER);
+    assert.ok(metric(await environment.metricsText(), 'userspace_proxy_state_age_seconds') > 0);
+    assert.match((await environment.client.call('request', { host: '10.96.3.2', port: 80 })).name, /^pod-/);
+  });
+
+  test('a broken manifest file keeps its last good state over a restart, and over an upgrade', async () => {
+    const args = ['--state-dir', join(disk, 'of-files')];
+    const { manifests, client } = environment;
+    let proxy = await environment.startProxy({ args });
+    const web = await environment.serve({ name: 'web' });
+    await environment.serve({ name: 'other' });
+    const isServed = async () => assert.match((await client.call('request', web)).name, /^pod-/);
+    manifests.write('web.yaml', 'apiVersion: v1\nkind: [broken');
+    const kept = { msg: 'A manifest file cannot be used; its last good state is kept' };
+    await waitFor('it is broken', () => proxy.lines(kept).length > 0);
+    assert.equal(await proxy.stop(), 0);
+    proxy = await environment.startProxy({ args });
+    assert.equal(proxy.lines(kept).length, 1);
+    await isServed();
+    if (!isFast) return;
+    await waitFor('it has started', () => proxy.lines({ msg: 'Started' }).length > 0);
+    proxy.kill('SIGHUP');
+    const line = await waitFor('the end of the upgrade', () =>
+      proxy.log.find(({ msg }) => /^(Handed|Cannot hand) over/.test(msg)),
+    );
+    assert.match(line.msg, /^Handed over/, JSON.stringify(line));
+    await waitFor('the old process ends', () => !proxy.running);
+    await isServed();
+    process.kill(Number(line['pid']), 'SIGKILL');
+  });
+});

@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import type { NodeStatus } from '../../src/kubernetes/node.ts';
+import { encodeObject } from '../../src/kubernetes/objects/encode.ts';
+import type { KubernetesObject } from '../../src/kubernetes/objects/kubernetes-object.ts';
+import type { SavedObject } from '../../src/model/saved-object.ts';
+import type { ServiceKey } from '../../src/model/service.ts';
+import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
+import { bodyOf, type Head } from '../../src/state/format.ts';
+import { LastState } from '../../src/state/last-state.ts';
+import { StateFile } from '../../src/state/state-file.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
+import { finished } from '../../src/util/wait.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { MemoryFiles } from '../fakes/memory-files.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { address, cidr, endpointAddress, service } from '../support/model.ts';
+
+const web = (ip: string, key: ServiceKey = 'shop/web'): KubernetesObject => ({
+  kind: 'Service',
+  key,
+  value: service({ key, clusterIPs: [address(ip)] }),
+});
+const slice = (...addresses: readonly string[]): KubernetesObject => ({
+  kind: 'EndpointSlice',
+  key: 'shop/web-1',
+  value: {
+    key: 'shop/web-1',
+    service: 'shop/web',
+    group: {
+      addresses: addresses.map((each) => endpointAddress(each)),
+      ports: [{ name: '', protocol: 'TCP', port: 8080 }],
+    },
+  },
+});
+const cluster = (uid: string): KubernetesObject => ({
+  kind: 'Service',
+  key: 'default/kubernetes',
+  value: service({ key: 'default/kubernetes', uid }),
+});
+const NODE: NodeStatus = {
+  name: 'node-1',
+  zone: 'zone-1',
+  addresses: [address('192.0.2.1')],
+  podCidrs: [cidr('10.244.1.0/24')],
+  taints: ['a'],
+  isDeleted: false,
+};
+
+interface Given {
+  readonly objects?: readonly KubernetesObject[];
+  readonly head?: Partial<Head>;
+  readonly isAnswering?: boolean;
+}
+
+/** A start with a file of these objects, or with none. */
+async function stage({ objects, head, isAnswering = false }: Given = {}) {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const file = new StateFile({ directory: '/state', files: new MemoryFiles(), clock: systemClock });
+  const write = async (saved: Iterable<SavedObject>) => {
+    const of = { node: 'node-1', source: 'kubernetes', cluster: 'uid-1', bootId: 'boot-1' } as const;
+    const body = await finished(systemClock, bodyOf(saved));
+    await file.write({ ...of, program: '1.0.0', writtenAt: clock.wallNow() - 90_000, ...head }, body);
+  };
+  if (objects !== undefined) await write(objects.map((each) => ({ object: encodeObject(each) })));
+  let server: SourceSink | undefined;
+  const delivered: (SourceEvent | 'synced')[] = [];
+  let changes = 0;
+  const state = new LastState({
+    source: {
+      start: async (sink) => {
+        server = sink;
+      },
+      stop: async () => {},
+      status: () => ({ lastContactAt: isAnswering ? 0 : undefined }),
+    },
+    file,
+    node: 'node-1',
+    waitMs: 10_000,
+    maxAgeMs: 0,
+    onChange: () => {
+      changes += 1;
+    },
+    clock,
+    log,
+  });
+  await state.start({ apply: (events) => delivered.push(...events), synced: () => delivered.push('synced') });
+  state.fallBackLater();
+  const wait = async (ms: number) => {
+    clock.advance(ms);
+    for (let turn = 0; turn < 50; turn++) {
+      await setImmediate();
+      clock.advance(0);
+    }
+  };
+  const taken = () => delivered.splice(0);
+  return { state, log, wait, write, taken, server: server!, changes: () => changes };
+}
+
+const lines = (log: RecordingLog) => log.lines.map(({ level, message, fields }) => [level, message, fields] as const);
+const gone = ({ kind, key }: KubernetesObject) => ({ kind, key, value: undefined });
+
+test('lists that come in time are all; the file is not read, and each later change is told', async () => {
+  const { state, server, wait, taken, log, changes } = await stage({ objects: [web('10.96.0.9')] });
+  server.apply([web('10.96.0.1'), slice('10.244.1.7')]);
+  assert.equal(changes(), 0);
+  server.synced();
+  await wait(60_000);
+  assert.deepEqual(taken(), [web('10.96.0.1'), slice('10.244.1.7'), 'synced']);
+  assert.equal(changes(), 1);
+  server.apply([gone(slice())]);
+  assert.equal(changes(), 2);
+  assert.deepEqual([...state.contents()], [{ object: encodeObject(web('10.96.0.1')) }]);
+  assert.deepEqual([lines(log), state.servedOf], [[], undefined]);
+});
+
+test('without lists the state on disk is served after the wait, and one warning says why', async () => {
+  const saved = [cluster('uid-1'), web('10.96.0.1'), slice('10.244.1.7')];
+  const { state, wait, taken, log, changes } = await stage({ objects: saved });
+  await wait(9_999);
+  assert.deepEqual(taken(), []);
+  await wait(1);
+  assert.deepEqual(taken(), [...saved, 'synced']);
+  const fields = { of: '2023-11-14T22:11:50.000Z', err: 'the API server has not answered within 10 s' };
+  assert.deepEqual(lines(log), [['warn', 'The state on disk is served until the API server answers', fields]]);
+  assert.equal(state.servedOf, 1_699_999_910_000);
+  assert.equal(changes(), 0);
+});
+
+test('when the server answers, only what it does not have is removed, and what is the same is told as it was', async () => {
+  const { state, server, wait, taken, log } = await stage({
+    objects: [cluster('uid-1'), web('10.96.0.1'), web('10.96.0.2', 'shop/old'), slice('10.244.1.7')],
+    isAnswering: true,
+  });
+  await wait(10_000);
+  taken();
+  server.apply([cluster('uid-1'), web('10.96.0.1')]);
+  assert.ok(state.servedOf);
+  server.apply([slice('10.244.1.8')]);
+  assert.deepEqual(taken(), [cluster('uid-1'), web('10.96.0.1'), slice('10.244.1.8')]);
+  server.synced();
+  assert.deepEqual(taken(), [gone(web('10.96.0.2', 'shop/old'))]);
+  assert.equal(state.servedOf, undefined);
+  assert.equal(state.cluster, 'uid-1');
+  const objects = [web('10.96.0.1'), cluster('uid-1'), slice('10.244.1.8')].map((each) => encodeObject(each));
+  const saved = [...state.contents()].map(({ object }) => object);
+  assert.deepEqual(
+    new Set(saved.map((each) => JSON.stringify(each))),
+    new Set(objects.map((each) => JSON.stringify(each))),
+  );
+  assert.match(String(lines(log)[0]?.[2]['err']), /are not complete after 10 s/);
+  assert.deepEqual(lines(log)[1]?.slice(0, 2), [
+    'info',
+    'The API server has answered; what it says replaces the state on disk',
+  ]);
+});
+
+test('what the server has said before the wait is over counts more than the file', async () => {
+  const { server, wait, taken } = await stage({ objects: [web('10.96.0.1'), web('10.96.0.2', 'shop/other')] });
+  server.apply([web('10.96.0.7')]);
+  await wait(10_000);
+  assert.deepEqual(taken(), [web('10.96.0.7'), web('10.96.0.2', 'shop/other'), 'synced']);
+});
+
+test('a state of another cluster is not served when that is known, and named when it turns out later', async () => {
+  const early = await stage({ objects: [cluster('uid-1'), web('10.96.0.1')] });
+  early.server.apply([cluster('uid-2')]);
+  await early.wait(10_000);
+  assert.deepEqual(early.taken(), [cluster('uid-2')]);
+  assert.deepEqual(
+    lines(early.log).map(([level, , { err }]) => [level, err]),
+    [['error', 'it is of another cluster: uid-1']],
+  );
+
+  const late = await stage({ objects: [cluster('uid-1'), web('10.96.0.1')] });
+  await late.wait(10_000);
+  late.taken();
+  late.server.apply([cluster('uid-2')]);
+  late.server.synced();
+  assert.deepEqual(late.taken(), [cluster('uid-2'), gone(web('10.96.0.1'))]);
+  assert.match(lines(late.log).at(-1)?.[1] ?? '', /is of another cluster$/);
+});
+
+test('a file that is of no use costs a line; without one, a line says so', async () => {
+  const other = await stage({ objects: [], head: { node: 'node-2' } });
+  await other.wait(10_000);
+  assert.deepEqual(other.taken(), []);
+  assert.deepEqual(lines(other.log), [
+    ['error', 'The state on disk cannot be used', { file: '/state/last-state', err: 'it is of another node: node-2' }],
+  ]);
+  const none = await stage();
+  await none.wait(10_000);
+  assert.deepEqual(none.taken(), []);
+  assert.deepEqual(
+    lines(none.log).map(([level, message]) => [level, message]),
+    [['warn', 'There is no state on disk to serve yet']],
+  );
+});
+
+test('an object that cannot be read costs no other one', async () => {
+  const { write, wait, taken, log } = await stage();
+  await write([
+    { object: { kind: 'Service', metadata: { name: '../..' } } },
+    { object: encodeObject(web('10.96.0.1')) },
+  ]);
+  await wait(10_000);
+  assert.deepEqual(taken(), [web('10.96.0.1'), 'synced']);
+  assert.equal(lines(log)[0]?.[2]['leftOut'], 1);
+});
+
+test('this node is kept and told, too, and a Node of another name is not', async () => {
+  const first = await stage();
+  const seen: NodeStatus[] = [];
+  first.state.followNode(
+    (onChange) => onChange(NODE),
+    (status) => seen.push(status),
+  );
+  assert.deepEqual(seen, [NODE]);
+  assert.equal(first.changes(), 0);
+  first.server.synced();
+
+  for (const [name, expected] of [
+    ['node-1', [NODE]],
+    ['node-2', []],
+  ] as const) {
+    const { state, write, wait } = await stage();
+    const [{ object }] = [...first.state.contents()] as [{ object: { metadata: object } }];
+    await write([{ object: { ...object, metadata: { ...object.metadata, name } } }]);
+    const told: NodeStatus[] = [];
+    state.followNode(
+      () => {},
+      (status) => told.push(status),
+    );
+    await wait(10_000);
+    assert.deepEqual(told, expected);
+  }
+});

@@ -47,7 +47,7 @@ export interface ManifestSourceOptions {
   readonly clusterIpRanges?: readonly Cidr[];
   /** Endpoints may be loopback addresses of this machine. */
   readonly loopbackEndpoints?: boolean;
-  /** What {@link ManifestSource.contents} gave in an earlier process; read at most once, and only where a file is bad. */
+  /** What {@link ManifestSource.contents} gave in an earlier process. Read at most once, where a file is bad. */
   readonly saved?: Iterable<SavedObject>;
   /** {@link ManifestSource.contents} may be other ones. */
   readonly onChange?: () => void;

@@ -38,20 +38,28 @@ function serviceMetadata({ uid, options }: Service): Json {
 
 type Said = Omit<Required<ServiceOptions>, 'refusedScheduler'>;
 
-/** The name of each option, below the prefix of our annotations, and its text. */
-const ANNOTATIONS: { readonly [K in keyof Said]: readonly [name: string, textOf: (value: Said[K]) => string] } = {
-  clientAddress: ['client-address', String],
-  proxyProtocol: ['proxy-protocol', String],
-  udpReplayMs: ['udp-replay', formatDuration],
-  scheduler: ['scheduler', String],
-  slowStartMs: ['slow-start', formatDuration],
+/** The annotation of each option, and its text. */
+const ANNOTATIONS: { readonly [K in keyof Said]: readonly [key: string, textOf: (value: Said[K]) => string] } = {
+  clientAddress: ['kube-userspace-proxy/client-address', String],
+  proxyProtocol: ['kube-userspace-proxy/proxy-protocol', String],
+  udpReplayMs: ['kube-userspace-proxy/udp-replay', formatDuration],
+  scheduler: ['kube-userspace-proxy/scheduler', String],
+  slowStartMs: ['kube-userspace-proxy/slow-start', formatDuration],
+  waitForEndpointsMs: ['kube-userspace-proxy/wait-for-endpoints', formatDuration],
+  isIdled: ['kube-userspace-proxy/idled-at', String],
+  maxWaiting: ['kube-userspace-proxy/max-waiting', String],
+  maxConnections: ['kube-userspace-proxy/max-connections', String],
+  queueTimeoutMs: ['kube-userspace-proxy/queue-timeout', formatDuration],
+  maxConnectionAgeMs: ['kube-userspace-proxy/max-connection-age', formatDuration],
+  drainTimeoutMs: ['kube-userspace-proxy/drain-timeout', formatDuration],
+  udpTimeoutMs: ['kube-userspace-proxy/udp-timeout', formatDuration],
 };
 
 function annotationsOf(options: ServiceOptions): Json {
   const annotation = <K extends keyof Said>(option: K): readonly (readonly [string, string])[] => {
     const { [option]: value } = options as Partial<Said>;
-    const [name, textOf] = ANNOTATIONS[option];
-    return value === undefined ? [] : [[`kube-userspace-proxy/${name}`, textOf(value)]];
+    const [key, textOf] = ANNOTATIONS[option];
+    return value === undefined ? [] : [[key, textOf(value)]];
   };
   return Object.fromEntries((Object.keys(ANNOTATIONS) as (keyof Said)[]).flatMap((option) => annotation(option)));
 }

@@ -23,6 +23,7 @@ export interface KeptState {
 /** Has the last state of this API server kept, and served when it does not answer. */
 export function keepLastState(
   server: KubernetesSource,
+  clusterOf: () => string | undefined,
   { directory, waitMs, maxAgeMs }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
 ): { readonly source: LastState; readonly state: KeptState } {
@@ -32,6 +33,7 @@ export function keepLastState(
     source: server,
     file,
     node,
+    cluster: clusterOf,
     waitMs,
     maxAgeMs,
     onChange: () => keeper.changed(),
@@ -42,7 +44,7 @@ export function keepLastState(
     file,
     program: VERSION,
     provenance: () => {
-      const { cluster } = source;
+      const cluster = clusterOf();
       return { node, source: 'kubernetes', ...(cluster !== undefined && { cluster }), bootId };
     },
     contents: () => source.contents(),

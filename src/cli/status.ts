@@ -49,8 +49,6 @@ function statusLine(node: NodeView, counts: Counts, now: number): string {
 
 function apiText(api: NonNullable<NodeView['api']>): string {
   const { connected, staleForMs, servedStateOf } = api;
-  const server = connected
-    ? `API server ${usedOf(api)}connected`
-    : `API server lost for ${shortDuration(staleForMs)}`;
+  const server = connected ? `API server ${usedOf(api)}connected` : `API server lost for ${shortDuration(staleForMs)}`;
   return servedStateOf === undefined ? server : `${server}, ${servingStateOf(servedStateOf)}`;
 }

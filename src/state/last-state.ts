@@ -11,14 +11,13 @@ import { eachInSlices } from '../util/wait.ts';
 import { type Head, UnusableState } from './format.ts';
 import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
 
-/** The Service by whose UID a cluster is known: each has it, and no two have the same. */
-const OF_CLUSTER = 'Service default/kubernetes';
-
 export interface LastStateOptions {
   /** The API server's. */
   readonly source: Pick<ServiceSource, 'start' | 'stop'> & { status(): Pick<ApiStatus, 'lastContactAt'> };
   readonly file: Pick<StateFile, 'path' | 'read'>;
   readonly node: string;
+  /** The UID of the Service `default/kubernetes`, as far as the API server has said it. */
+  readonly cluster: () => string | undefined;
   /** `--state-wait`. */
   readonly waitMs: number;
   /** `--state-max-age`; 0: any age. */
@@ -87,12 +86,6 @@ export class LastState {
     return this.#served?.knownAt;
   }
 
-  /** The cluster's UID, as far as its Services are known. */
-  get cluster(): string | undefined {
-    const known = this.#known.get(OF_CLUSTER);
-    return known?.kind === 'Service' ? known.value.uid : undefined;
-  }
-
   /** In an order of their own, so that the same objects are the same text. */
   *contents(): Generator<SavedObject> {
     if (this.#node !== undefined) yield { object: encodeNode(this.#node) };
@@ -119,6 +112,7 @@ export class LastState {
 
   #synced(): void {
     const { log } = this.#options;
+    const cluster = this.#options.cluster();
     const told = this.#told;
     const served = this.#served;
     this.#told = undefined;
@@ -131,10 +125,10 @@ export class LastState {
       if (gone.length > 0) this.#sink?.apply(gone.map((event) => ({ ...event, value: undefined })));
       const message = 'The API server has answered; what it says replaces the state on disk';
       log.info(message, { of: rfc3339(served.knownAt), removed: gone.length });
-      if (isOther(served.head, this.cluster)) {
+      if (isOther(served.head, cluster)) {
         log.error('The state on disk, which was served until now, is of another cluster', {
           was: served.head.cluster,
-          is: this.cluster,
+          is: cluster,
         });
       }
     }
@@ -156,7 +150,8 @@ export class LastState {
         log.warn('There is no state on disk to serve yet', { file: file.path, err });
         return;
       }
-      if (isOther(saved.head, this.cluster)) throw new UnusableState(`it is of another cluster: ${saved.head.cluster}`);
+      if (isOther(saved.head, this.#options.cluster()))
+        throw new UnusableState(`it is of another cluster: ${saved.head.cluster}`);
       let leftOut = 0;
       const events: KubernetesObject[] = [];
       let status: NodeStatus | undefined;

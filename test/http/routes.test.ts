@@ -93,7 +93,8 @@ describe('the healthz address', () => {
   });
 
   test('says of when the state on disk is that it serves', async (t) => {
-    const api = { connected: false, lastContactAt: undefined, listedAt: undefined, staleForMs: 0, servedStateOf: 0 };
+    const contact = { lastContactAt: undefined, listedAt: undefined };
+    const api = { connected: false, ...contact, staleForMs: 0, servers: [], servedStateOf: 0 };
     const { address } = await serveHealth(t, { api });
     const { status, body } = await ask(address, '/healthz');
     assert.deepEqual(

@@ -5,7 +5,7 @@ import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { encodeObject } from '../../src/kubernetes/objects/encode.ts';
 import type { KubernetesObject } from '../../src/kubernetes/objects/kubernetes-object.ts';
 import type { SavedObject } from '../../src/model/saved-object.ts';
-import type { ServiceKey } from '../../src/model/service.ts';
+import type { Service, ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import { bodyOf, type Head } from '../../src/state/format.ts';
 import { LastState } from '../../src/state/last-state.ts';
@@ -66,18 +66,26 @@ async function stage({ objects, head, isAnswering = false }: Given = {}) {
   };
   if (objects !== undefined) await write(objects.map((each) => ({ object: encodeObject(each) })));
   let server: SourceSink | undefined;
+  let uid: string | undefined;
   const delivered: (SourceEvent | 'synced')[] = [];
   let changes = 0;
   const state = new LastState({
     source: {
       start: async (sink) => {
-        server = sink;
+        server = {
+          apply: (events) => {
+            for (const { key, value } of events) if (key === 'default/kubernetes') uid = (value as Service).uid;
+            sink.apply(events);
+          },
+          synced: () => sink.synced(),
+        };
       },
       stop: async () => {},
       status: () => ({ lastContactAt: isAnswering ? 0 : undefined }),
     },
     file,
     node: 'node-1',
+    cluster: () => uid,
     waitMs: 10_000,
     maxAgeMs: 0,
     onChange: () => {
@@ -143,7 +151,6 @@ test('when the server answers, only what it does not have is removed, and what i
   server.synced();
   assert.deepEqual(taken(), [gone(web('10.96.0.2', 'shop/old'))]);
   assert.equal(state.servedOf, undefined);
-  assert.equal(state.cluster, 'uid-1');
   const objects = [web('10.96.0.1'), cluster('uid-1'), slice('10.244.1.8')].map((each) => encodeObject(each));
   const saved = [...state.contents()].map(({ object }) => object);
   assert.deepEqual(

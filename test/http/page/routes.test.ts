@@ -86,7 +86,7 @@ test('an API server that is lost and a configuration file that is not in force s
   const { body } = await ask(address, '/status');
   assert.match(body, /<b>lost<\/b> <span title=".*">nothing for 2 min; the last state is served/);
   assert.match(body, /\/etc\/proxy\.conf has changed and is not in force yet/);
-  view.nodeChanges = { api: { connected: false, staleForMs: 120_000, servedStateOf: 0 } };
+  view.nodeChanges = { api: { connected: false, staleForMs: 120_000, servers: [], servedStateOf: 0 } };
   assert.match(
     (await ask(address, '/status')).body,
     /nothing for 2 min; serving the state of 1970-01-01T00:00:00.000Z/,

@@ -61,7 +61,9 @@ describe('the last state', () => {
 
   /** Its endpoints may come after its rules. */
   const answers = (host: string) =>
-    waitFor(`an answer at ${host}`, () => environment.client.call('request', { host, port: 80 }).catch(() => undefined));
+    waitFor(`an answer at ${host}`, () =>
+      environment.client.call('request', { host, port: 80 }).catch(() => undefined),
+    );
 
   test(`${SERVICES} Services from the disk have all of their rules, and are served`, async (context) => {
     const file = new StateFile({ directory: disk, files: DISK, clock: systemClock });

@@ -265,7 +265,7 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
 
   /** A client without an endpoint waits for one, until {@link left}. Returns why it does not, if so. */
   wait(waiter: Waiter, cause: Cause): Refusal | undefined {
-    if (this.waiting === undefined && waiter.sinceMs < 0) return REFUSAL[cause];
+    if (this.waiting === undefined && !waiter.isKnown) return REFUSAL[cause];
     this.#room ??= new WaitingRoom(this);
     const wasEmpty = this.#room.isEmpty;
     const refusal = this.#room.enter(waiter, cause);

@@ -338,7 +338,8 @@ export abstract class TcpConnection<
     if (maxConnectionAgeMs === undefined) return;
     const spread = 1 + AGE_SPREAD * (2 * thread.random() - 1);
     this.#age = new Alarm(thread.loop, { onDue: () => this.#endAged() });
-    this.#age.start(Math.max(0, maxConnectionAgeMs * spread - this.ageMs));
+    // Without the time for which it has waited for its endpoint.
+    this.#age.start(Math.max(0, maxConnectionAgeMs * spread - (this.ageMs - this.waitedMs)));
   }
 
   /**

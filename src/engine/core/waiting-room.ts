@@ -56,8 +56,10 @@ export interface Guest {
 /** A client's place in the room, from when it comes until it has an endpoint or goes. */
 export class Waiter {
   guest: Guest;
-  /** When it came; -1: it has not been in the room. */
-  sinceMs = -1;
+  /** It is in the room, or has been, here or in another process. */
+  isKnown = false;
+  /** When it came. Below 0 in a process that is younger. */
+  sinceMs = 0;
   dueMs = Number.NEGATIVE_INFINITY;
   /** Of a UDP client: its last datagram is too old then. */
   staleMs = Number.POSITIVE_INFINITY;
@@ -79,6 +81,7 @@ export class Waiter {
   constructor(guest: Guest, record?: WaitRecord, nowMs = 0) {
     this.guest = guest;
     if (record === undefined) return;
+    this.isKnown = true;
     this.sinceMs = nowMs - record.waitedMs;
     this.dueMs = nowMs + record.leftMs;
     this.hadForEndpoints = true;
@@ -210,11 +213,14 @@ export class WaitingRoom implements Task {
   enter(waiter: Waiter, cause: Cause): Refusal | undefined {
     const nowMs = this.#nowMs;
     const { waiting } = this.port;
-    const isNew = waiter.sinceMs < 0;
+    const isNew = !waiter.isKnown;
     if (isNew && waiting !== undefined && this.#guests >= waiting.max) return 'wait-full';
     this.#meet(waiter, cause);
     if (waiter.leftMs(nowMs) <= 0) return isNew ? REFUSAL[cause] : 'wait-timeout';
-    if (isNew) waiter.sinceMs = nowMs;
+    if (isNew) {
+      waiter.isKnown = true;
+      waiter.sinceMs = nowMs;
+    }
     const comesBack = !isNew && !waiter.isInside;
     if (!waiter.isInside) {
       waiter.isInside = true;

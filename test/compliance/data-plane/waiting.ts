@@ -340,11 +340,15 @@ export function waitingTests(makeRig: RigFactory): void {
 
   test('a connection that has reached its age is ended both ways', async (t) => {
     const server = await TcpBackend.start(t, (peer) => peer.send('hello'));
-    const { rig, name, port } = await room(t, makeRig, { endpoints: [server.endpoint], maxConnectionAgeMs: 500 });
+    const { rig, name, port, serve, waiting } = await room(t, makeRig, { maxConnectionAgeMs: 500 });
     const entries: ConnectionEntry[] = [];
     rig.plane.logConnections({ ended: (some) => entries.push(...some), lost: () => {} });
-    const began = performance.now();
     const one = await client(port, 'hi');
+    await waiting(1);
+    // It does not count how long it has waited.
+    await sleep(600);
+    const began = performance.now();
+    await serve([server.endpoint]);
     await one.hasReceived(5);
     const [peer] = server.peers;
     assert.deepEqual([await one.finished(), await peer?.finished()], ['end', 'end']);

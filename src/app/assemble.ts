@@ -8,6 +8,7 @@ import { allLocalAddresses, localAddresses } from '../kernel/addresses.ts';
 import { obstacleFinder, routedApartFinder } from '../kernel/client-addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
+import { InstalledPrograms } from '../kernel/iptables/flavour.ts';
 import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
@@ -60,7 +61,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
 
   const { exec } = new ExecHelper({ clock, log });
   const openRules = async () => {
-    const capture = await openCapture(config, families, { exec, log });
+    const capture = await openCapture(config, families, { exec, programs: new InstalledPrograms(exec), log });
     const address = (family: IpFamily) => node.address(family);
     const probe = (family: IpFamily) => capture.method.probe(family);
     const served = new ServedFamilies({ families, address, probe, clock, log });

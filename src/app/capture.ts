@@ -5,16 +5,16 @@ import type { CaptureMethod } from '../capture/method.ts';
 import type { Config } from '../config/config.ts';
 import { machine } from '../kernel/addresses.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
-import { type Flavour, installedTools, type Tools } from '../kernel/iptables/flavour.ts';
-import { createIptables } from '../kernel/iptables/iptables.ts';
-import { iptablesWithoutPrograms } from '../kernel/iptables/without-programs.ts';
+import type { Flavour, InstalledPrograms } from '../kernel/iptables/flavour.ts';
+import { createIptables, everyIptables, neededTools } from '../kernel/iptables/iptables.ts';
 import { type NftOptions, nftMethod, openNft } from '../kernel/nft/open-nft.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
-interface Means {
+export interface Means {
   readonly exec: Exec;
+  readonly programs: InstalledPrograms;
   readonly log: Log;
 }
 
@@ -41,7 +41,7 @@ export function candidates(
   means: Means,
 ): readonly Candidate[] {
   return [
-    { name: 'iptables', open: () => openIptables(iptablesMode, means) },
+    { name: 'iptables', open: async () => iptablesMethod(await openTools(iptablesMode, means), means) },
     { name: 'nft', open: () => openNft(nftOptions(dataPlane.connectionMark, means)) },
   ];
 }
@@ -52,29 +52,17 @@ export async function everyMethod(
   connectionMark: number | undefined,
   means: Means,
 ): Promise<readonly CaptureMethod[]> {
-  const byIptables =
-    mode === 'auto'
-      ? await everyIptables(means)
-      : [await createIptables({ flavour: mode, exec: means.exec, log: means.log })];
+  const byIptables = mode === 'auto' ? await everyIptables(means.programs, means) : [await openTools(mode, means)];
   const byNft = await nftMethod(nftOptions(connectionMark, means));
   return [...byIptables.map((iptables) => iptablesMethod(iptables, means)), ...(byNft === undefined ? [] : [byNft])];
 }
 
-async function everyIptables(means: Means): Promise<readonly Iptables[]> {
-  const tools = await installedTools(means.exec);
-  const all = tools.map((flavour) => createIptables({ flavour, exec: means.exec, log: means.log }));
-  // Its programs may have been removed since.
-  const isGone = tools.every(({ flavour }) => flavour !== 'nft');
-  const found = await Promise.all([isGone ? iptablesWithoutPrograms() : undefined, ...all]);
-  return found.filter((each) => each !== undefined);
+function nftOptions(mark: number | undefined, means: Means): NftOptions {
+  return { ...means, mark, isLocal: machine.isLocal, clock };
 }
 
-function nftOptions(mark: number | undefined, { exec, log }: Means): NftOptions {
-  return { exec, mark, isLocal: machine.isLocal, clock, log };
-}
-
-export async function openIptables(flavour: Flavour | 'auto' | Tools, means: Means): Promise<CaptureMethod> {
-  return iptablesMethod(await createIptables({ flavour, exec: means.exec, log: means.log }), means);
+async function openTools(mode: Flavour | 'auto', means: Means): Promise<Iptables> {
+  return await createIptables(await neededTools(mode, means.programs), means);
 }
 
 function iptablesMethod(iptables: Iptables, { log }: Means): CaptureMethod {

@@ -29,13 +29,14 @@ import { defaultWorkers } from '../engine/fast/create.ts';
 import { localAddresses } from '../kernel/addresses.ts';
 import { obstacleFinder } from '../kernel/client-addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
-import { createExec, type Exec } from '../kernel/iptables/exec.ts';
-import type { Tools } from '../kernel/iptables/flavour.ts';
+import { createExec } from '../kernel/iptables/exec.ts';
+import { InstalledPrograms, type Tools } from '../kernel/iptables/flavour.ts';
+import { everyIptables } from '../kernel/iptables/iptables.ts';
 import { FAMILIES, type IpFamily } from '../model/address.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { counted, messageOf } from '../util/text.ts';
-import { candidates, openIptables } from './capture.ts';
+import { candidates, type Means } from './capture.ts';
 import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
 import { httpPortsOf } from './pipeline.ts';
@@ -98,19 +99,20 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
   const machine = thisMachine(exec, clock);
   const log = new FindingsLog('harmless if others reach that address from here');
   const node = new ThisNode(config, { name: '', log });
-  const means = { exec, log: new FindingsLog('') };
+  const programs = new InstalledPrograms(exec);
+  const means = { exec, programs, log: new FindingsLog('') };
   let tools: Tools | undefined;
   let method: CaptureMethod | undefined;
   let families = FAMILIES;
   /** Where trying changes nothing. */
-  const apart = (of: CaptureMethod) => methodApart(of, config, exec, tools);
+  const apart = (of: CaptureMethod) => methodApart(of, config, { ...means, exec: inEmptyNamespace(exec) });
   return [
     { name: 'privileges', run: () => checkPrivileges(machine, config) },
     {
       name: 'iptables',
       run: async () => {
         if (config.capture === 'nft') return [];
-        const checked = await checkTools(machine, config.iptablesMode);
+        const checked = await checkTools(machine, programs, config.iptablesMode);
         tools = checked.tools;
         // Without them, nft may do.
         return config.capture === 'auto' && tools === undefined ? [] : checked.findings;
@@ -154,10 +156,13 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
       name: 'firewall',
       run: () => {
         const mark = method?.name === 'nft' ? config.dataPlane.connectionMark : undefined;
-        return checkFirewall(exec, tools, families, mark);
+        return checkFirewall(exec, programs, { own: tools, families, mark });
       },
     },
-    { name: 'other proxies', run: () => checkLeftovers(machine, tools) },
+    {
+      name: 'other proxies',
+      run: async () => checkLeftovers(machine, await everyIptables(programs, means), tools?.flavour),
+    },
     { name: 'addresses', run: () => checkListenAddresses(machine, config) },
     { name: 'local ports', run: () => checkLocalPorts(machine, config, known.services) },
     {
@@ -178,16 +183,8 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
   ];
 }
 
-/** The same method with programs that run in an empty network namespace. */
-async function methodApart(
-  { name }: CaptureMethod,
-  config: Config,
-  exec: Exec,
-  tools: Tools | undefined,
-): Promise<CaptureMethod> {
-  const means = { exec: inEmptyNamespace(exec), log: new FindingsLog('') };
-  // The flavour is that of this machine.
-  if (name === 'iptables' && tools !== undefined) return await openIptables(tools, means);
+/** The same method by other means. */
+async function methodApart({ name }: CaptureMethod, config: Config, means: Means): Promise<CaptureMethod> {
   const candidate = candidates(config, means).find((each) => each.name === name);
   if (candidate === undefined) throw new Error(`there is no method ${name}`);
   return await candidate.open();

@@ -8,6 +8,7 @@ import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { applyMachineSettings } from '../kernel/host-settings.ts';
 import { createExec } from '../kernel/iptables/exec.ts';
+import { InstalledPrograms } from '../kernel/iptables/flavour.ts';
 import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
 import type { MachineSettings } from '../model/host-settings.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
@@ -53,7 +54,7 @@ async function cleanup({ iptablesMode: mode, connectionMark, log: logConfig }: C
   const log = openLog(logConfig);
   const exec = createExec({ clock });
   // A node may have used several over time.
-  const methods = await everyMethod(mode, connectionMark, { exec, log });
+  const methods = await everyMethod(mode, connectionMark, { exec, programs: new InstalledPrograms(exec), log });
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const failures = await cleanUp({ methods, conntrack, connectionMark, log });
   await log.flush();

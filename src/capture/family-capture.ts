@@ -208,7 +208,7 @@ export class FamilyCapture implements Capture {
         if (state === 'logged' || (error instanceof CaptureError && error.mayPass)) continue;
         this.#left.set(other, 'logged');
         const fields = { family, method, err: messageOf(error) };
-        log.warn('Cannot remove what another method of capture may have installed; --cleanup removes it', fields);
+        log.warn('Cannot remove what another method of capture may have installed', fields);
       }
     }
   }

@@ -1,7 +1,7 @@
 import { isOurs } from '../capture/iptables/chains.ts';
 import { BEFORE_FILTER } from '../capture/nft/table.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
-import { findTools, programName, type Tools } from '../kernel/iptables/flavour.ts';
+import { type InstalledPrograms, programName, type Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
 import { type Finding, FindingsLog, ok, warn } from './finding.ts';
@@ -18,20 +18,29 @@ interface ForeignChain {
   readonly mark?: number | undefined;
 }
 
+interface FirewallFacts {
+  /** The tools of a run. */
+  readonly own: Tools | undefined;
+  readonly families: readonly IpFamily[];
+  /** Of the proxy's nft table. */
+  readonly mark?: number | undefined;
+}
+
 const EVERYTHING = 'connections to Services and health check node ports';
 
 /**
  * Whether a firewall drops packets that the proxy's rules accept: the other flavour of iptables, or a table of nft's
  * own. (In its own flavour, the proxy's accepting rules come first.) Only a chain that accepts no client at all is
- * reported, because the check does not know which rules are for clients of Services. `mark`: of the proxy's nft table.
+ * reported, because the check does not know which rules are for clients of Services.
  */
 export async function checkFirewall(
   exec: Exec,
-  own: Tools | undefined,
-  families: readonly IpFamily[],
-  mark?: number,
+  programs: InstalledPrograms,
+  { own, families, mark }: FirewallFacts,
 ): Promise<readonly Finding[]> {
-  const chains = [...(await inputChains(exec, own, families)), ...(await nftChains(exec, mark))];
+  const other = own && (await programs.find(own.flavour === 'nft' ? 'legacy' : 'nft'));
+  const foreign = other === undefined ? [] : await inputChains(exec, other, families);
+  const chains = [...foreign, ...(await nftChains(exec, mark))];
   const findings = chains.flatMap((chain) => {
     const dropped = whatIsDropped(chain);
     return dropped === undefined ? [] : [warn(`${chain.name} drops ${dropped}`, chain.cure)];
@@ -40,7 +49,7 @@ export async function checkFirewall(
 }
 
 function whatIsDropped({ text, mark }: ForeignChain): string | undefined {
-  const rules = text.split('\n').map((line) => line.trim());
+  const rules = text.split('\n').map((line) => line.trim().replace(COMMENT, ''));
   if (!rules.some((rule) => DROPS_THE_REST.test(rule))) return undefined;
   const accepting = rules.filter((rule) => mayAcceptClients(rule, mark));
   if (accepting.length === 0) return EVERYTHING;
@@ -48,14 +57,11 @@ function whatIsDropped({ text, mark }: ForeignChain): string | undefined {
   return isEnough ? undefined : 'connections to health check node ports';
 }
 
-/** INPUT of the flavour that the proxy does not use. */
-async function inputChains(exec: Exec, own: Tools | undefined, families: readonly IpFamily[]): Promise<ForeignChain[]> {
-  const other = await findTools(own?.flavour === 'nft' ? 'legacy' : 'nft', exec);
-  if (own === undefined || other === undefined) return [];
-  const iptables = await createIptables({ flavour: other.flavour, exec, log: new FindingsLog('') });
+async function inputChains(exec: Exec, tools: Tools, families: readonly IpFamily[]): Promise<ForeignChain[]> {
+  const iptables = await createIptables(tools, { exec, log: new FindingsLog('') });
   const chains: ForeignChain[] = [];
   for (const family of families) {
-    const program = programName(family, other.infix);
+    const program = programName(family, tools.infix);
     const cure = `${program} -I INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in that firewall's configuration`;
     // Empty where that flavour has no table: listing it would create it.
     const text = await iptables.list(family, 'filter', 'INPUT').catch(() => '');
@@ -98,6 +104,8 @@ function nftInputChains(list: string): readonly string[] {
   });
 }
 
+/** In a rule of iptables. */
+const COMMENT = /-m comment --comment (?:"(?:[^"\\]|\\.)*"|\S+) /;
 /** What nft prints before a verdict and what matches every packet. */
 const COUNTS_OR_LOGS =
   /(?:counter (?:packets \d+ bytes \d+|name \S+) |log (?:prefix "[^"]*" |(?:level|group|snaplen|queue-threshold|flags(?: tcp| ip)?) \S+ )*)*/;

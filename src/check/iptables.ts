@@ -1,21 +1,13 @@
 import { dirname } from 'node:path';
 import { isKubeProxys, isOurs } from '../capture/iptables/chains.ts';
 import { parseDump } from '../capture/iptables/dump.ts';
-import type { Table } from '../capture/iptables/iptables.ts';
+import type { Iptables, Table } from '../capture/iptables/iptables.ts';
 import type { Exec } from '../kernel/iptables/exec.ts';
-import {
-  detectTools,
-  type Flavour,
-  findTools,
-  hintedFlavour,
-  installedTools,
-  type Tools,
-} from '../kernel/iptables/flavour.ts';
-import { createIptables } from '../kernel/iptables/iptables.ts';
+import type { Flavour, InstalledPrograms, Tools } from '../kernel/iptables/flavour.ts';
 import { type Address, FAMILIES, type IpFamily } from '../model/address.ts';
 import { CaptureError } from '../model/capture.ts';
 import { counted, messageOf } from '../util/text.ts';
-import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
+import { type Finding, fail, ok, warn } from './finding.ts';
 import type { Machine } from './machine.ts';
 
 /** The default of xtables' `XTABLES_LOCKFILE`. */
@@ -23,18 +15,18 @@ const LOCK = '/run/xtables.lock';
 
 /** Finds the iptables tools of a run, and checks that they are the right ones. */
 export async function checkTools(
-  machine: Pick<Machine, 'exec' | 'read' | 'isWritable'>,
+  machine: Pick<Machine, 'read' | 'isWritable'>,
+  programs: InstalledPrograms,
   mode: Flavour | 'auto',
 ): Promise<{ readonly tools: Tools | undefined; readonly findings: readonly Finding[] }> {
-  const { exec } = machine;
-  const tools = mode === 'auto' ? await detectTools(exec) : await findTools(mode, exec);
+  const tools = await programs.choose(mode);
   if (tools === undefined) {
     const missing =
       mode === 'auto' ? 'no iptables-restore is on PATH' : `no iptables of the ${mode} flavour is on PATH`;
     return { tools, findings: [fail(missing, 'install Debian\'s package "iptables"')] };
   }
   const { flavour } = tools;
-  const findings = [flavourFinding(flavour, mode, await hintedFlavour(exec))];
+  const findings = [flavourFinding(flavour, mode, await programs.hint())];
   const lock = process.env['XTABLES_LOCKFILE'] ?? LOCK;
   const isLockable =
     machine.isWritable(lock) || (machine.read(lock) === undefined && machine.isWritable(dirname(lock)));
@@ -95,8 +87,12 @@ function withoutRules(family: IpFamily, err: string): Finding {
   return fail(found, `a module may be missing (modprobe ${prefix}table_nat ${prefix}table_filter)`);
 }
 
-/** Finds other proxies on this node, and what they have left behind. */
-export async function checkLeftovers(machine: Machine, tools: Tools | undefined): Promise<readonly Finding[]> {
+/** Finds other proxies on this node, and what they have left behind. `own`: the flavour of a run. */
+export async function checkLeftovers(
+  machine: Machine,
+  iptables: readonly Iptables[],
+  own: Flavour | undefined,
+): Promise<readonly Finding[]> {
   const serving = await machine.servingProxy();
   const who = serving?.pid === undefined ? 'in another container' : `process ${serving.pid}`;
   const findings = [
@@ -110,19 +106,22 @@ export async function checkLeftovers(machine: Machine, tools: Tools | undefined)
         'keep it off this node (nodeSelector of its DaemonSet, or stop its unit), then run --cleanup',
       );
     }),
-    ...(await leftRules(machine.exec, tools?.flavour)),
+    ...(await leftRules(iptables, own)),
     ...leftByIpvs(machine),
     ...leftByNftables(await nft(machine.exec, 'list', 'tables')),
   ];
   return findings.length === 0 ? [ok('no other proxy runs here or has left anything')] : findings;
 }
 
-/** One finding for all chains of a flavour. `own`: the flavour of a run. */
-async function leftRules(exec: Exec, own: Flavour | undefined): Promise<readonly Finding[]> {
+/** One finding for all chains of a flavour. */
+async function leftRules(all: readonly Iptables[], own: Flavour | undefined): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
-  const cleanup = 'kube-userspace-proxy --cleanup, before the proxy starts';
-  for (const { flavour } of await installedTools(exec)) {
-    const chains = await chainsIn(flavour, exec);
+  for (const iptables of all) {
+    const { flavour, canRemove } = iptables;
+    const cleanup = canRemove
+      ? 'kube-userspace-proxy --cleanup, before the proxy starts'
+      : `install iptables-${flavour}, which alone can remove them, and run --cleanup; or restart the node`;
+    const chains = await chainsIn(iptables);
     const tables = `the tables of iptables-${flavour}`;
     if (chains === undefined) {
       if (flavour !== own) continue;
@@ -146,10 +145,8 @@ async function leftRules(exec: Exec, own: Flavour | undefined): Promise<readonly
 
 /** `undefined` when no table can be read. A kernel without a family has no tables of it. */
 async function chainsIn(
-  flavour: Flavour,
-  exec: Exec,
+  iptables: Iptables,
 ): Promise<readonly { readonly table: Table; readonly name: string }[] | undefined> {
-  const iptables = await createIptables({ flavour, exec, log: new FindingsLog('') });
   const chains: { table: Table; name: string }[] = [];
   let isRead = false;
   for (const family of FAMILIES) {

@@ -6,7 +6,8 @@ import { checkFirewall } from '../../src/check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools, type FamilyFacts } from '../../src/check/iptables.ts';
 import { checkKernelRules, inEmptyNamespace } from '../../src/check/kernel-rules.ts';
 import type { ExecRequest, ExecResult } from '../../src/kernel/iptables/exec.ts';
-import { createIptables } from '../../src/kernel/iptables/iptables.ts';
+import { InstalledPrograms } from '../../src/kernel/iptables/flavour.ts';
+import { createIptables, everyIptables } from '../../src/kernel/iptables/iptables.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -31,8 +32,10 @@ describe('the iptables programs', () => {
     mode: 'auto' | 'nft' | 'legacy',
     program: ReturnType<typeof installed>,
     isWritable = true,
-  ): Promise<string[]> =>
-    linesOf((await checkTools(fakeMachine({ program, isWritable: () => isWritable }), mode)).findings);
+  ): Promise<string[]> => {
+    const machine = fakeMachine({ program, isWritable: () => isWritable });
+    return linesOf((await checkTools(machine, new InstalledPrograms(machine.exec), mode)).findings);
+  };
 
   test('say which flavour is used, and why', async () => {
     assert.deepEqual(await check('auto', installed(['nft'], hint('nft'))), ['ok: iptables-nft: as the kubelet']);
@@ -134,7 +137,7 @@ describe('rules that the kernel may lack', () => {
     const refused = exited(2, 'ip6tables-nft-restore v1.8.9 (nf_tables): line 3: RULE_APPEND failed');
     assert.deepEqual(await run(refused), refused);
     const exec = inEmptyNamespace(async () => ({ outcome: 'missing' }));
-    const iptables = await createIptables({ flavour: NFT, exec, log: new RecordingLog() });
+    const iptables = await createIptables(NFT, { exec, log: new RecordingLog() });
     assert.match(
       troubles(await checkKernelRules(methodOf(iptables), ['IPv4'], systemClock))[0]!,
       /^warn: .* no program unshare → /,
@@ -160,7 +163,8 @@ describe('firewalls', () => {
         return installed(['nft', 'legacy'])(line);
       },
     });
-    return troubles(await checkFirewall(exec, { flavour: 'legacy', infix: '-legacy' }, ['IPv4'], mark));
+    const own = { flavour: 'legacy', infix: '-legacy' } as const;
+    return troubles(await checkFirewall(exec, new InstalledPrograms(exec), { own, families: ['IPv4'], mark }));
   };
   const lines = (...rules: readonly string[]) => ({
     input: [
@@ -179,6 +183,10 @@ describe('firewalls', () => {
     ]);
     const rejects = { input: '-P INPUT ACCEPT\n-A INPUT -p icmp -j ACCEPT\n-A INPUT -j REJECT --reject-with x' };
     assert.match((await check(rejects))[0]!, /^warn: INPUT of iptables-nft drops/);
+    for (const comment of ['accept', '"all else, \\"accept\\" none"']) {
+      const input = `-P INPUT ACCEPT\n-A INPUT -m comment --comment ${comment} -j DROP`;
+      assert.match((await check({ input }))[0]!, /^warn: INPUT of iptables-nft drops/, comment);
+    }
     assert.deepEqual(await check({ input: '-P INPUT ACCEPT' }), []);
   });
 
@@ -263,8 +271,12 @@ describe('firewalls', () => {
 
 describe('other proxies', () => {
   type Facts = NonNullable<Parameters<typeof fakeMachine>[0]>;
-  const check = async (facts: Facts = {}, own: 'nft' | 'legacy' = 'nft') =>
-    linesOf(await checkLeftovers(fakeMachine(facts), { ...NFT, flavour: own }));
+  const check = async (facts: Facts = {}, own: 'nft' | 'legacy' = 'nft') => {
+    const machine = fakeMachine(facts);
+    const options = { exec: machine.exec, log: new RecordingLog(), kernel: Promise.resolve(undefined) };
+    const iptables = await everyIptables(new InstalledPrograms(machine.exec), options);
+    return linesOf(await checkLeftovers(machine, iptables, own));
+  };
   /** Chains of the IPv4 nat table of iptables-nft. */
   const chains = (...names: readonly string[]): Facts => {
     const table = ['*nat', ...names.map((name) => `:${name} - [0:0]`), 'COMMIT', ''].join('\n');
@@ -298,6 +310,16 @@ describe('other proxies', () => {
     assert.equal(own, 'ok: the tables of iptables-nft have 2 chains of this proxy, which a run takes over');
     const [other] = await check(chains(...ours), 'legacy');
     assert.match(other!, /^warn: the tables of iptables-nft have 2 chains of this proxy, which a run .* → .*--cleanup/);
+  });
+
+  test('may have left chains that only programs can remove which are gone', async () => {
+    const save = async () => '*nat\n:KUBE-PORTALS-HOST - [0:0]\nCOMMIT\n';
+    const legacy = { flavour: 'legacy', canRemove: false, save } as unknown as Iptables;
+    const [left] = linesOf(await checkLeftovers(fakeMachine(), [legacy], 'nft'));
+    assert.match(
+      left!,
+      /^warn: the tables of iptables-legacy have \d chains of this proxy.* → install iptables-legacy, /,
+    );
   });
 
   test('may have left chains in tables that cannot be read', async () => {

@@ -17,6 +17,7 @@ type Chains = Map<string, string[]>;
  */
 export class FakeIptables implements Iptables {
   readonly flavour = 'nft';
+  readonly canRemove = true;
   /** Every text given to {@link restore}, refused ones too. */
   readonly restored: string[] = [];
   /** Whether a rule is refused: by default an unknown match or an invalid port. */

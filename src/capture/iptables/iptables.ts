@@ -5,6 +5,8 @@ export type Table = 'nat' | 'filter' | 'mangle';
 
 export interface Iptables {
   readonly flavour: 'nft' | 'legacy';
+  /** Whether {@link restore} can remove rules. */
+  readonly canRemove: boolean;
   /**
    * `iptables-save -t table` without counters. Empty where the table does not exist. Rules that iptables cannot print
    * appear as `-m nft --handle N`, followed by `-j CHAIN` for a jump. Rejects with {@link IptablesError}.

@@ -4,7 +4,7 @@ import type { ProxiedProtocol } from '../../model/service-port.ts';
 /** How the keys of a set of ours look, and what a map has for a key. */
 interface SetShape {
   readonly hasAddress: boolean;
-  /** `port`: a local port or a door. `verdict`: the chain where the packet goes on. Absent: a set. */
+  /** `port`: a local port, or a number that stands for a refusal. `verdict`: the chain to go on with. Absent: a set. */
   readonly data?: 'port' | 'verdict';
   readonly expires?: true;
 }

@@ -44,8 +44,8 @@ interface Chain {
 
 /**
  * Priorities replace the places of jumps in iptables. The first NAT rule that matches decides, whosever it is: portals
- * come before all others (CVE-2019-9946), NodePorts after them. The doors come before everybody's filter, but after
- * mangle (−150), where others may set the whole mark.
+ * come before all others (CVE-2019-9946), NodePorts after them. What is refused or let in comes before everybody's
+ * filter, but after mangle (−150), where others may set the whole mark.
  */
 const BEFORE_NAT = -105;
 const BEHIND_NAT = -95;

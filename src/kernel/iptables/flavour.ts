@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import type { Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
 import type { Exec } from './exec.ts';
@@ -6,7 +7,8 @@ import type { Exec } from './exec.ts';
  * Debian and others ship two sets of tools with the same interface: one writes nf_tables, the other the older x_tables.
  * Rules of one set are invisible to the other, yet the kernel applies both.
  */
-export type Flavour = 'nft' | 'legacy';
+export const FLAVOURS = ['nft', 'legacy'] as const;
+export type Flavour = (typeof FLAVOURS)[number];
 
 /** A flavour's tools on this machine. `infix` is part of their names: "iptables" + infix + "-restore". */
 export interface Tools {
@@ -19,35 +21,61 @@ export function programName(family: IpFamily, infix: Tools['infix'], verb?: 'sav
   return `${family === 'IPv4' ? 'iptables' : 'ip6tables'}${infix}${verb === undefined ? '' : `-${verb}`}`;
 }
 
-/** The tools of one flavour, or `undefined` when they are not installed. */
-export async function findTools(flavour: Flavour, exec: Exec): Promise<Tools | undefined> {
-  if ((await installedFlavour(`-${flavour}`, exec)) !== undefined) return { flavour, infix: `-${flavour}` };
-  // Distributions with a single flavour have only the plain names.
-  if ((await installedFlavour('', exec)) === flavour) return { flavour, infix: '' };
-  return undefined;
-}
+/** The iptables programs of this machine. Each is asked once what it is. */
+export class InstalledPrograms {
+  readonly #exec: Exec;
+  readonly #flavours = new Map<Tools['infix'], Promise<Flavour | undefined>>();
+  #hint: Promise<Flavour | undefined> | undefined;
 
-/** The tools of every installed flavour, nft first. */
-export async function installedTools(exec: Exec): Promise<readonly Tools[]> {
-  const found = [await findTools('nft', exec), await findTools('legacy', exec)];
-  return found.filter((tools) => tools !== undefined);
-}
+  constructor(exec: Exec) {
+    this.#exec = exec;
+  }
 
-/**
- * The flavour that the rest of the node uses, because rules of two flavours would apply in an unexpected order. As in
- * kubernetes-sigs/iptables-wrappers (`internal/iptables/detect.go`), kubelet's hint chain decides. Without a hint it is
- * the flavour of the machine's `iptables-restore` (the wrappers take nft, as their image has no default of the
- * machine).
- *
- * `undefined` when no flavour is installed.
- */
-export async function detectTools(exec: Exec): Promise<Tools | undefined> {
-  const hinted = await hintedFlavour(exec);
-  const tools = hinted && (await findTools(hinted, exec));
-  if (tools !== undefined) return tools;
-  const plain = await installedFlavour('', exec);
-  if (plain !== undefined) return { flavour: plain, infix: '' };
-  return (await findTools('nft', exec)) ?? (await findTools('legacy', exec));
+  /** The tools of one flavour, or `undefined` when they are not installed. */
+  async find(flavour: Flavour): Promise<Tools | undefined> {
+    if ((await this.#flavourOf(`-${flavour}`)) !== undefined) return { flavour, infix: `-${flavour}` };
+    // Distributions with a single flavour have only the plain names.
+    if ((await this.#flavourOf('')) === flavour) return { flavour, infix: '' };
+    return undefined;
+  }
+
+  /** The tools of every installed flavour, nft first. */
+  async all(): Promise<readonly Tools[]> {
+    const found = await Promise.all(FLAVOURS.map((flavour) => this.find(flavour)));
+    return found.filter((tools) => tools !== undefined);
+  }
+
+  /** The tools of this flavour, or with `auto` those of the node. `undefined` when they are not installed. */
+  choose(mode: Flavour | 'auto'): Promise<Tools | undefined> {
+    return mode === 'auto' ? this.#detect() : this.find(mode);
+  }
+
+  /** The flavour in which kubelet's hint is; `undefined` when there is none. */
+  hint(): Promise<Flavour | undefined> {
+    this.#hint ??= hintedFlavour(this.#exec);
+    return this.#hint;
+  }
+
+  /**
+   * The flavour that the rest of the node uses, because rules of two flavours would apply in an unexpected order. As in
+   * kubernetes-sigs/iptables-wrappers (`internal/iptables/detect.go`), kubelet's hint chain decides. Without a hint it
+   * is the flavour of the machine's `iptables-restore` (the wrappers take nft, as their image has no default of the
+   * machine).
+   */
+  async #detect(): Promise<Tools | undefined> {
+    const hinted = await this.hint();
+    const tools = hinted && (await this.find(hinted));
+    if (tools !== undefined) return tools;
+    const plain = await this.#flavourOf('');
+    if (plain !== undefined) return { flavour: plain, infix: '' };
+    return (await this.find('nft')) ?? (await this.find('legacy'));
+  }
+
+  #flavourOf(infix: Tools['infix']): Promise<Flavour | undefined> {
+    const known = this.#flavours.get(infix) ?? installedFlavour(infix, this.#exec);
+    this.#flavours.set(infix, known);
+    return known;
+  }
 }
 
 const HINTS = ['KUBE-IPTABLES-HINT', 'KUBE-KUBELET-CANARY'];
@@ -61,10 +89,9 @@ export function isIncompatible(text: string, table: Table): boolean {
   return text.startsWith('#') && !text.includes(`*${table}\n`);
 }
 
-/** The flavour in which kubelet's hint is; `undefined` when there is none. */
-export async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
+async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
   // As in the wrappers, a tool that is missing or fails gives no hint.
-  for (const flavour of ['nft', 'legacy'] as const) {
+  for (const flavour of FLAVOURS) {
     // Naming a table would make the legacy tools create it; without a name they print the existing tables.
     const args = flavour === 'nft' ? ['-t', 'mangle'] : [];
     for (const family of ['IPv4', 'IPv6'] as const) {
@@ -92,4 +119,15 @@ async function installedFlavour(infix: Tools['infix'], exec: Exec): Promise<Flav
   if (result.outcome !== 'exited' || result.code !== 0) return undefined;
   // "iptables-restore v1.8.9 (nf_tables)"; releases before 1.8 had only the legacy flavour and printed none.
   return result.stdout.includes('nf_tables') ? 'nft' : 'legacy';
+}
+
+/** Whether the legacy table exists. Reading one that does not would create it. */
+export async function hasLegacyTable(family: IpFamily, table: Table): Promise<boolean> {
+  try {
+    const names = await readFile(`/proc/net/${family === 'IPv4' ? 'ip' : 'ip6'}_tables_names`, 'latin1');
+    return names.split('\n').includes(table);
+  } catch (error) {
+    // Missing: the kernel has no legacy tables at all. Not readable: the tool will report that better.
+    return (error as NodeJS.ErrnoException).code !== 'ENOENT';
+  }
 }

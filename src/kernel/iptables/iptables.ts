@@ -1,11 +1,19 @@
-import { readFile } from 'node:fs/promises';
 import { type Iptables, IptablesError, type Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import type { Exec, ExecResult } from './exec.ts';
-import { detectTools, type Flavour, findTools, isIncompatible, programName, type Tools } from './flavour.ts';
-import { deletions, type KernelTables, readMixedTable } from './mixed-table.ts';
+import {
+  FLAVOURS,
+  type Flavour,
+  hasLegacyTable,
+  type InstalledPrograms,
+  isIncompatible,
+  programName,
+  type Tools,
+} from './flavour.ts';
+import { deletions, type KernelTables, loadKernelTables, readMixedTable } from './mixed-table.ts';
+import { iptablesWithoutPrograms } from './without-programs.ts';
 
 /**
  * Seconds that a program waits for the xtables lock, as upstream. Without a limit the legacy tools wait for ever; the
@@ -19,36 +27,46 @@ const NO_CHAIN = /No chain\/target\/match by that name/;
 /** Before 1.8.11, the nft tools print this for a chain that does not exist, too. */
 const INCOMPATIBLE = /(?:chain|table) `[^']*'.* is incompatible/;
 
-/** Rejects with {@link IptablesError} `missing` when the tools of the flavour, or of any flavour, are not installed. */
-export async function createIptables({
-  flavour,
-  exec,
-  log,
-  kernel = import('./kernel-tables.ts').catch(() => undefined),
-}: {
-  /** Or tools that were found. */
-  readonly flavour: Flavour | 'auto' | Tools;
+export interface IptablesOptions {
   readonly exec: Exec;
   readonly log: Log;
   /** Queries the kernel without a program. `undefined` where system calls do not work, and in tests. */
   readonly kernel?: Promise<KernelTables | undefined>;
-}): Promise<Iptables> {
-  const tools = await toolsOf(flavour, exec);
-  if (tools === undefined) {
-    const wanted = flavour === 'auto' ? 'iptables-restore' : `iptables-${flavour}-restore`;
-    throw new IptablesError('missing', `${wanted} is not on PATH: install Debian's package "iptables"`);
-  }
-  log.v(1)?.info(`Rules go through the ${tools.flavour} flavour of iptables`);
+}
+
+/** Works with these tools. */
+export async function createIptables(
+  tools: Tools,
+  { exec, log, kernel = loadKernelTables() }: IptablesOptions,
+): Promise<Iptables> {
   return new IptablesTools(tools, exec, log, await kernel);
 }
 
-async function toolsOf(flavour: Flavour | 'auto' | Tools, exec: Exec): Promise<Tools | undefined> {
-  if (typeof flavour === 'object') return flavour;
-  return flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
+/** The tools to use. Rejects with {@link IptablesError} `missing` when none of the flavour are installed. */
+export async function neededTools(flavour: Flavour | 'auto', programs: InstalledPrograms): Promise<Tools> {
+  const tools = await programs.choose(flavour);
+  if (tools !== undefined) return tools;
+  const wanted = flavour === 'auto' ? 'iptables-restore' : `iptables-${flavour}-restore`;
+  throw new IptablesError('missing', `${wanted} is not on PATH: install Debian's package "iptables"`);
+}
+
+/** All that may have rules here, in each flavour, also where its programs have been removed since. */
+export async function everyIptables(
+  programs: InstalledPrograms,
+  options: IptablesOptions,
+): Promise<readonly Iptables[]> {
+  const found = await Promise.all(
+    FLAVOURS.map(async (flavour) => {
+      const tools = await programs.find(flavour);
+      return tools === undefined ? iptablesWithoutPrograms(flavour, options.kernel) : createIptables(tools, options);
+    }),
+  );
+  return found.filter((each) => each !== undefined);
 }
 
 class IptablesTools implements Iptables {
   readonly flavour: Flavour;
+  readonly canRemove = true;
   readonly #infix: Tools['infix'];
   readonly #exec: Exec;
   readonly #log: Log;
@@ -135,19 +153,9 @@ class IptablesTools implements Iptables {
     return text;
   }
 
-  /**
-   * Reading a legacy table creates it, hooks included, which costs every packet of a node that otherwise uses nft;
-   * `--cleanup` reads all tables.
-   */
+  /** A table with its hooks would cost every packet of a node that otherwise uses nft; `--cleanup` reads all. */
   async #isAbsent(family: IpFamily, table: Table): Promise<boolean> {
-    if (this.flavour === 'nft') return false;
-    try {
-      const names = await readFile(`/proc/net/${family === 'IPv4' ? 'ip' : 'ip6'}_tables_names`, 'latin1');
-      return !names.split('\n').includes(table);
-    } catch (error) {
-      // Missing: the kernel has no legacy tables at all. Not readable: the tool will report that better.
-      return (error as NodeJS.ErrnoException).code === 'ENOENT';
-    }
+    return this.flavour === 'legacy' && !(await hasLegacyTable(family, table));
   }
 }
 

@@ -183,43 +183,74 @@ const ENTRIES_SIZE = 32;
 const ENTRIES = 40;
 
 /** In `struct ipt_entry` and `struct ip6t_entry`. */
-const ENTRY = { IPv4: { next: 90, counters: 96, size: 112 }, IPv6: { next: 142, counters: 152, size: 168 } } as const;
+const ENTRY = {
+  IPv4: { target: 88, next: 90, counters: 96, size: 112 },
+  IPv6: { target: 140, next: 142, counters: 152, size: 168 },
+} as const;
 const COUNTERS_BYTES = 16;
+
+/** In `struct xt_entry_target`; the data of an ERROR begins with the name of the chain that begins there. */
+const TARGET_NAME = 2;
+const TARGET_DATA = 32;
 
 /** Reading this much takes about a millisecond. Of a larger table, only the shape is compared. */
 const MAX_READ_BYTES = 1 << 20;
 
 /** Another text after each change of these tables, which must exist: a query would create them. Throws a `SysError`. */
 export function legacyGeneration(family: IpFamily, tables: readonly Table[]): string {
+  return tables
+    .map((table) => {
+      const { info, entries } = readLegacy(family, table, MAX_READ_BYTES);
+      const shape = info.toString('base64');
+      return entries === undefined ? shape : `${shape} ${hashOfEntries(entries, family)}`;
+    })
+    .join(' ');
+}
+
+/** The names of a table's own chains. The table must exist. Throws a `SysError`. */
+export function legacyChains(family: IpFamily, table: Table): readonly string[] {
+  const { entries = Buffer.alloc(0) } = readLegacy(family, table, Number.POSITIVE_INFINITY);
+  return [...entriesIn(entries, family)].flatMap((entry) => {
+    const target = entry.subarray(entry.readUInt16LE(ENTRY[family].target));
+    const name = textOf(target.subarray(TARGET_NAME, TARGET_DATA));
+    const chain = textOf(target.subarray(TARGET_DATA));
+    // The last entry of a table names no chain.
+    return name === 'ERROR' && chain !== 'ERROR' ? [chain] : [];
+  });
+}
+
+/** `entries`: `undefined` where they are larger than this many bytes. */
+function readLegacy(family: IpFamily, table: Table, most: number) {
   const level = family === 'IPv4' ? IPPROTO_IP : IPPROTO_IPV6;
   const fd = must('socket', socket(ADDRESS_FAMILY[family], SOCK_RAW, IPPROTO_RAW));
   const read = (option: number, memory: Memory) => must('getsockopt', getOption(fd, level, option, memory));
   try {
-    return tables
-      .map((table) => {
-        const info = new Memory(INFO_BYTES);
-        info.bytes.write(table, 'latin1');
-        read(IPT_SO_GET_INFO, info);
-        const shape = info.bytes.toString('base64');
-        const size = info.bytes.readUInt32LE(INFO_SIZE);
-        if (size > MAX_READ_BYTES) return shape;
-        const entries = new Memory(ENTRIES + size);
-        entries.bytes.write(table, 'latin1');
-        entries.bytes.writeUInt32LE(size, ENTRIES_SIZE);
-        read(IPT_SO_GET_ENTRIES, entries);
-        return `${shape} ${hashOfEntries(entries.bytes.subarray(ENTRIES), family)}`;
-      })
-      .join(' ');
+    const info = new Memory(INFO_BYTES);
+    info.bytes.write(table, 'latin1');
+    read(IPT_SO_GET_INFO, info);
+    const size = info.bytes.readUInt32LE(INFO_SIZE);
+    if (size > most) return { info: info.bytes };
+    const all = new Memory(ENTRIES + size);
+    all.bytes.write(table, 'latin1');
+    all.bytes.writeUInt32LE(size, ENTRIES_SIZE);
+    read(IPT_SO_GET_ENTRIES, all);
+    return { info: info.bytes, entries: all.bytes.subarray(ENTRIES) };
   } finally {
     close(fd);
   }
 }
 
-function hashOfEntries(entries: Buffer, family: IpFamily): string {
-  const { next, counters, size } = ENTRY[family];
+function* entriesIn(entries: Buffer, family: IpFamily): Iterable<Buffer> {
+  const { next, size } = ENTRY[family];
   for (let at = 0; at + size <= entries.length; ) {
-    entries.fill(0, at + counters, at + counters + COUNTERS_BYTES);
-    at += Math.max(entries.readUInt16LE(at + next), size);
+    const end = at + Math.max(entries.readUInt16LE(at + next), size);
+    yield entries.subarray(at, end);
+    at = end;
   }
+}
+
+function hashOfEntries(entries: Buffer, family: IpFamily): string {
+  const { counters } = ENTRY[family];
+  for (const entry of entriesIn(entries, family)) entry.fill(0, counters, counters + COUNTERS_BYTES);
   return hash('sha1', entries, 'base64');
 }

@@ -5,6 +5,11 @@ import { messageOf } from '../../util/text.ts';
 
 export type KernelTables = typeof import('./kernel-tables.ts');
 
+/** `undefined` where system calls do not work. */
+export function loadKernelTables(): Promise<KernelTables | undefined> {
+  return import('./kernel-tables.ts').catch(() => undefined);
+}
+
 export interface MixedTableOptions {
   readonly kernel: KernelTables;
   readonly family: IpFamily;

@@ -1,15 +1,41 @@
 import { isKubeProxys, isOurs } from '../../capture/iptables/chains.ts';
 import { type Iptables, IptablesError } from '../../capture/iptables/iptables.ts';
 import { messageOf } from '../../util/text.ts';
-import { deletions, type KernelTables, readMixedTable } from './mixed-table.ts';
+import { type Flavour, hasLegacyTable } from './flavour.ts';
+import { deletions, type KernelTables, loadKernelTables, readMixedTable } from './mixed-table.ts';
 
 /**
- * What iptables-nft has written, where its programs are gone: enough to find our chains and to remove them. What the
- * rules say cannot be read, and none can be added. `undefined` where the kernel has no nf_tables.
+ * What iptables of this flavour has written, where its programs are gone. What the rules say cannot be read, and none
+ * can be added. Of nft it is enough to find our chains and to remove them; legacy ones are only found. `undefined`
+ * where the kernel has no such tables.
  */
-export async function iptablesWithoutPrograms(): Promise<Iptables | undefined> {
-  const kernel = await import('./kernel-tables.ts').catch(() => undefined);
-  return kernel === undefined || !hasNfTables(kernel) ? undefined : removing(kernel);
+export async function iptablesWithoutPrograms(
+  flavour: Flavour,
+  tables: Promise<KernelTables | undefined> = loadKernelTables(),
+): Promise<Iptables | undefined> {
+  const kernel = await tables;
+  if (kernel === undefined) return undefined;
+  if (flavour === 'legacy') return finding(kernel);
+  return hasNfTables(kernel) ? removing(kernel) : undefined;
+}
+
+function finding(kernel: KernelTables): Iptables {
+  return {
+    flavour: 'legacy',
+    canRemove: false,
+    async save(family, table) {
+      if (!(await hasLegacyTable(family, table))) return '';
+      const heads = kernel.legacyChains(family, table).map((name) => `:${name} - [0:0]\n`);
+      return `*${table}\n${heads.join('')}COMMIT\n`;
+    },
+    list: async () => '',
+    generation: () => undefined,
+
+    async restore() {
+      const cure = 'install them and run --cleanup, or restart the node';
+      throw new IptablesError('failed', `only the programs of iptables-legacy can remove it: ${cure}`);
+    },
+  };
 }
 
 function hasNfTables(kernel: KernelTables): boolean {
@@ -23,6 +49,7 @@ function hasNfTables(kernel: KernelTables): boolean {
 function removing(kernel: KernelTables): Iptables {
   return {
     flavour: 'nft',
+    canRemove: true,
     async save(family, table) {
       const chains = await kernel.nftChains(family, table).catch(fail);
       // One look where nothing is left: other programs may have thousands of chains.

@@ -1,9 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import type { Firewall } from '../../capture/nft/firewall.ts';
 import type { IpFamily } from '../../model/address.ts';
 import { CaptureError } from '../../model/capture.ts';
 import type { Exec } from '../iptables/exec.ts';
-import { installedTools, programName, type Tools } from '../iptables/flavour.ts';
+import { hasLegacyTable, type InstalledPrograms, programName, type Tools } from '../iptables/flavour.ts';
 
 const COMMENT = 'kube-userspace-proxy: what its nft table has marked';
 const LOCK_WAIT_S = '5';
@@ -11,20 +10,20 @@ const LOCK_WAIT_S = '5';
 /** What the chain INPUT of one flavour needs. */
 type State = 'nothing' | 'rule' | 'intact';
 
-/** `mark`: of what our table lets in; without one nothing can be told apart. */
-export function createFirewall(exec: Exec, mark: number | undefined): Firewall {
+export interface FirewallOptions {
+  readonly exec: Exec;
+  readonly programs: InstalledPrograms;
+  /** Of what our table lets in; without one nothing can be told apart. */
+  readonly mark: number | undefined;
+}
+
+export function createFirewall({ exec, programs, mark }: FirewallOptions): Firewall {
   if (mark === undefined) return { letIn: async () => {}, isIntact: async () => true, remove: async () => {} };
   const text = `0x${mark.toString(16)}`;
   const spec = `-m mark --mark ${text}/${text} -m comment --comment "${COMMENT}" -j ACCEPT`;
-  let found: Promise<readonly Tools[]> | undefined;
-
-  const tools = (): Promise<readonly Tools[]> => {
-    found ??= installedTools(exec);
-    return found;
-  };
   /** The rules of INPUT; `undefined` where there is no such table, or where iptables cannot print it. */
   const list = async (family: IpFamily, { flavour, infix }: Tools): Promise<readonly string[] | undefined> => {
-    if (flavour === 'legacy' && !(await hasLegacyFilter(family))) return undefined;
+    if (flavour === 'legacy' && !(await hasLegacyTable(family, 'filter'))) return undefined;
     const args = ['-w', LOCK_WAIT_S, '-t', 'filter', '-S', 'INPUT'];
     const result = await exec({ program: programName(family, infix), args });
     return result.outcome === 'exited' && result.code === 0 ? result.stdout.trimEnd().split('\n') : undefined;
@@ -48,7 +47,7 @@ export function createFirewall(exec: Exec, mark: number | undefined): Firewall {
 
   return {
     async letIn(family) {
-      for (const each of await tools()) {
+      for (const each of await programs.all()) {
         const rules = await list(family, each);
         if (rules === undefined) continue;
         if (stateOf(rules) === 'nothing') {
@@ -62,24 +61,17 @@ export function createFirewall(exec: Exec, mark: number | undefined): Firewall {
       }
     },
     async isIntact(family) {
-      for (const each of await tools()) {
+      for (const each of await programs.all()) {
         const rules = await list(family, each);
         if (rules !== undefined && stateOf(rules) === 'rule') return false;
       }
       return true;
     },
     async remove(family) {
-      for (const each of await tools()) {
+      for (const each of await programs.all()) {
         const rules = (await list(family, each)) ?? [];
         if (ours(rules).length > 0) await restore(family, each, deletions(rules));
       }
     },
   };
-}
-
-/** Reading a legacy table would create it. */
-async function hasLegacyFilter(family: IpFamily): Promise<boolean> {
-  const path = `/proc/net/${family === 'IPv4' ? 'ip' : 'ip6'}_tables_names`;
-  const names = await readFile(path, 'latin1').catch(() => '');
-  return names.split('\n').includes('filter');
 }

@@ -5,14 +5,10 @@ import type { Address } from '../../model/address.ts';
 import { CaptureError } from '../../model/capture.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
-import type { Exec } from '../iptables/exec.ts';
-import { createFirewall } from './firewall.ts';
+import { createFirewall, type FirewallOptions } from './firewall.ts';
 import { createNftKernel } from './nft.ts';
 
-export interface NftOptions {
-  readonly exec: Exec;
-  /** Of what our tables let in, and of the proxy's own connections. */
-  readonly mark: number | undefined;
+export interface NftOptions extends FirewallOptions {
   readonly isLocal: (address: Address) => boolean;
   readonly clock: Clock;
   readonly log: Log;
@@ -36,6 +32,6 @@ async function nftKernel({ exec }: NftOptions): Promise<NftKernel> {
   return createNftKernel(exec, await import('./nf-tables.ts').catch(() => undefined));
 }
 
-function methodOn(kernel: NftKernel, { exec, mark, isLocal, clock, log }: NftOptions): CaptureMethod {
-  return createNft({ kernel, firewall: createFirewall(exec, mark), isLocal, clock, log });
+function methodOn(kernel: NftKernel, { isLocal, clock, log, ...options }: NftOptions): CaptureMethod {
+  return createNft({ kernel, firewall: createFirewall(options), isLocal, clock, log });
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Exec } from '../../../src/kernel/iptables/exec.ts';
-import { detectTools, findTools, installedTools } from '../../../src/kernel/iptables/flavour.ts';
-import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import { InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
+import { createIptables, neededTools } from '../../../src/kernel/iptables/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 
 const NFT = 'iptables-restore v1.8.9 (nf_tables)\n';
@@ -17,7 +17,7 @@ function machine(programs: Readonly<Record<string, string>>) {
     const stdout = known.get(program);
     return stdout === undefined ? { outcome: 'missing' } : { outcome: 'exited', code: 0, stdout, stderr: '' };
   };
-  return { exec, calls };
+  return { exec, calls, programs: new InstalledPrograms(exec) };
 }
 
 const BOTH = {
@@ -44,8 +44,8 @@ describe('the flavour of iptables', () => {
     ] as const) {
       for (const hint of [HINT, CANARY]) {
         for (const standard of [NFT, LEGACY]) {
-          const { exec } = machine({ ...BOTH, 'iptables-restore': standard, [place]: hint });
-          assert.deepEqual(await detectTools(exec), expected, place);
+          const { programs } = machine({ ...BOTH, 'iptables-restore': standard, [place]: hint });
+          assert.deepEqual(await programs.choose('auto'), expected, place);
         }
       }
     }
@@ -57,19 +57,19 @@ describe('the flavour of iptables', () => {
       [LEGACY, 'legacy'],
       ['iptables-restore v1.6.1\n', 'legacy'],
     ] as const) {
-      const { exec } = machine({ ...BOTH, 'iptables-restore': version });
-      assert.deepEqual(await detectTools(exec), { flavour, infix: '' });
+      const { programs } = machine({ ...BOTH, 'iptables-restore': version });
+      assert.deepEqual(await programs.choose('auto'), { flavour, infix: '' });
     }
   });
 
   test('is not taken from a chain that only has a similar name', async () => {
-    const { exec } = machine({ ...BOTH, 'iptables-legacy-save': ':KUBE-KUBELET-CANARY-2 - [0:0]\n' });
-    assert.deepEqual(await detectTools(exec), { flavour: 'nft', infix: '' });
+    const { programs } = machine({ ...BOTH, 'iptables-legacy-save': ':KUBE-KUBELET-CANARY-2 - [0:0]\n' });
+    assert.deepEqual(await programs.choose('auto'), { flavour: 'nft', infix: '' });
   });
 
   test('is sought in legacy tables without naming one, which would create it', async () => {
-    const { exec, calls } = machine(BOTH);
-    await detectTools(exec);
+    const { programs, calls } = machine(BOTH);
+    await programs.choose('auto');
     assert.deepEqual(
       calls.filter((call) => call.includes('legacy-save')),
       ['iptables-legacy-save', 'ip6tables-legacy-save'],
@@ -77,18 +77,24 @@ describe('the flavour of iptables', () => {
   });
 
   test('is found under the plain names where there are no others', async () => {
-    const { exec } = machine({ 'iptables-restore': LEGACY });
-    assert.deepEqual(await findTools('legacy', exec), { flavour: 'legacy', infix: '' });
-    assert.equal(await findTools('nft', exec), undefined);
-    assert.deepEqual(await installedTools(exec), [{ flavour: 'legacy', infix: '' }]);
+    const { programs } = machine({ 'iptables-restore': LEGACY });
+    assert.deepEqual(await programs.find('legacy'), { flavour: 'legacy', infix: '' });
+    assert.equal(await programs.find('nft'), undefined);
+    assert.deepEqual(await programs.all(), [{ flavour: 'legacy', infix: '' }]);
+  });
+
+  test('is asked for once, however often somebody wants to know', async () => {
+    const { programs, calls } = machine({ 'iptables-restore': LEGACY });
+    await Promise.all([programs.choose('auto'), programs.all(), programs.find('nft'), programs.choose('auto')]);
+    assert.deepEqual(calls.toSorted(), [...new Set(calls)].sort());
   });
 });
 
 describe('a machine without iptables', () => {
   test('gets an error with the name of the package', async () => {
-    const { exec } = machine({});
+    const { programs } = machine({});
     for (const flavour of ['auto', 'nft', 'legacy'] as const) {
-      await assert.rejects(createIptables({ flavour, exec, log: new RecordingLog() }), {
+      await assert.rejects(neededTools(flavour, programs), {
         code: 'missing',
         message: /^iptables-(nft-|legacy-)?restore is not on PATH: install Debian's package "iptables"$/,
       });
@@ -97,7 +103,8 @@ describe('a machine without iptables', () => {
 
   test('or with the tools of one family only, gets an error for the other only', async () => {
     const { exec } = machine({ ...BOTH, 'iptables-nft-save': '*nat\nCOMMIT\n' });
-    const iptables = await createIptables({ flavour: 'nft', exec, log: new RecordingLog() });
+    const tools = { flavour: 'nft', infix: '-nft' } as const;
+    const iptables = await createIptables(tools, { exec, log: new RecordingLog() });
     assert.equal(await iptables.save('IPv4', 'nat'), '*nat\nCOMMIT\n');
     await assert.rejects(iptables.restore('IPv6', '*nat\nCOMMIT\n'), {
       code: 'missing',
@@ -108,8 +115,8 @@ describe('a machine without iptables', () => {
 
 test('a restore is one program, which flushes nothing by itself and waits for the lock', async () => {
   const { exec, calls } = machine(BOTH);
-  const iptables = await createIptables({ flavour: 'legacy', exec, log: new RecordingLog() });
-  calls.length = 0;
+  const tools = { flavour: 'legacy', infix: '-legacy' } as const;
+  const iptables = await createIptables(tools, { exec, log: new RecordingLog() });
   await iptables.restore('IPv4', '*nat\nCOMMIT\n');
   assert.deepEqual(calls, ['iptables-legacy-restore -w 5 --noflush']);
 });

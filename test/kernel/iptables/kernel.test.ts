@@ -12,8 +12,8 @@ import { installedPorts } from '../../../src/capture/iptables/installed.ts';
 import type { Iptables, Table } from '../../../src/capture/iptables/iptables.ts';
 import { IptablesMethod } from '../../../src/capture/iptables/method.ts';
 import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
-import type { Flavour } from '../../../src/kernel/iptables/flavour.ts';
-import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import { FLAVOURS, type Flavour, InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
+import { createIptables, neededTools } from '../../../src/kernel/iptables/iptables.ts';
 import type { IpFamily } from '../../../src/model/address.ts';
 import { cleanUp } from '../../../src/sync/cleanup.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
@@ -21,13 +21,14 @@ import { cleanupText, IPV6_NODE, nodeFacts, planText, portal, renderPortals } fr
 import { iptablesCompliance } from '../../compliance/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 
-const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
 
 const NO_CONNTRACK = { deleteTo: () => Promise.resolve(0), deleteMarked: () => Promise.resolve(0) };
 
 const exec = createExec({ clock: systemClock });
-const open = (flavour: Flavour | 'auto') => createIptables({ flavour, exec, log: new RecordingLog() });
+const toolsOf = (flavour: Flavour | 'auto') => neededTools(flavour, new InstalledPrograms(exec));
+const open = async (flavour: Flavour | 'auto') =>
+  createIptables(await toolsOf(flavour), { exec, log: new RecordingLog() });
 const run = (program: string, ...args: string[]) =>
   execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 const legacyTables = () => readFileSync('/proc/net/ip_tables_names', 'utf8').split('\n').filter(Boolean);
@@ -157,7 +158,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
     beforeEach(async () => {
       flush('nft');
       log = new RecordingLog();
-      iptables = await createIptables({ flavour: 'nft', exec, log });
+      iptables = await createIptables(await toolsOf('nft'), { exec, log });
       for (const table of ['filter', 'nat'] as const) await put(table);
       assert.ok((await iptables.save(family, 'nat')).startsWith('# Generated'));
     });
@@ -282,7 +283,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
 
     test('without system calls, such a table is an error, not an empty table', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
-      const blind = await createIptables({ flavour: 'nft', exec, log, kernel: Promise.resolve(undefined) });
+      const blind = await createIptables(await toolsOf('nft'), { exec, log, kernel: Promise.resolve(undefined) });
       const see = new RegExp(`"nft -a list table ${ip} nat"`);
       await assert.rejects(blind.save(family, 'nat'), see);
       await assert.rejects(blind.list(family, 'nat', 'PREROUTING'), see);
@@ -299,7 +300,7 @@ for (const flavour of FLAVOURS) {
       programs.push(request.program);
       return exec(request);
     };
-    const iptables = await createIptables({ flavour, exec: counted, log: new RecordingLog() });
+    const iptables = await createIptables(await toolsOf(flavour), { exec: counted, log: new RecordingLog() });
     for (const family of ['IPv4', 'IPv6'] as const) {
       const { rules } = renderPortals([], family === 'IPv4' ? nodeFacts() : IPV6_NODE);
       for (const table of ['nat', 'filter'] as const) {

@@ -8,7 +8,8 @@ import type { FamilyCapture } from '../../../src/capture/family-capture.ts';
 import { parseDump } from '../../../src/capture/iptables/dump.ts';
 import type { Iptables } from '../../../src/capture/iptables/iptables.ts';
 import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
-import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import { InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
+import { createIptables, neededTools } from '../../../src/kernel/iptables/iptables.ts';
 import type { Portal, PortalDelta } from '../../../src/model/capture.ts';
 import { MAX_RULES } from '../../../src/services/service-limits.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
@@ -72,7 +73,8 @@ for (const flavour of ['nft', 'legacy'] as const) {
         if (request.program.endsWith('-restore') && request.input !== undefined) restored.push(request.input);
         return run(request);
       };
-      iptables = await createIptables({ flavour, exec, log: new RecordingLog() });
+      const tools = await neededTools(flavour, new InstalledPrograms(exec));
+      iptables = await createIptables(tools, { exec, log: new RecordingLog() });
       rules = open();
     });
 

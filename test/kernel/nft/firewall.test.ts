@@ -2,7 +2,8 @@ import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { afterEach, describe, test } from 'node:test';
-import { createExec } from '../../../src/kernel/iptables/exec.ts';
+import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
+import { InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
 import { createFirewall } from '../../../src/kernel/nft/firewall.ts';
 import type { IpFamily } from '../../../src/model/address.ts';
 import { systemClock as clock } from '../../../src/util/system-clock.ts';
@@ -10,13 +11,16 @@ import { systemClock as clock } from '../../../src/util/system-clock.ts';
 const OURS =
   '-A INPUT -m mark --mark 0x2000/0x2000 -m comment --comment "kube-userspace-proxy: what its nft table has marked" -j ACCEPT';
 
+const firewallBy = (exec: Exec, mark: number | undefined) =>
+  createFirewall({ exec, programs: new InstalledPrograms(exec), mark });
+
 for (const flavour of ['nft', 'legacy'] as const) {
   for (const family of ['IPv4', 'IPv6'] as const satisfies readonly IpFamily[]) {
     describe(`beside a firewall in ${family} iptables-${flavour}`, () => {
       const program = `${family === 'IPv4' ? 'iptables' : 'ip6tables'}-${flavour}`;
       const iptables = (...args: readonly string[]) => execFileSync(program, ['-w', ...args], { encoding: 'utf8' });
       const input = () => iptables('-S', 'INPUT').trimEnd().split('\n');
-      const firewall = createFirewall(createExec({ clock }), 0x2000);
+      const firewall = firewallBy(createExec({ clock }), 0x2000);
 
       afterEach(() => {
         iptables('-P', 'INPUT', 'ACCEPT');
@@ -70,7 +74,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
 
 test('without iptables nothing is asked of it', async () => {
   const asked: string[] = [];
-  const firewall = createFirewall(async ({ program }) => {
+  const firewall = firewallBy(async ({ program }) => {
     asked.push(program);
     return { outcome: 'missing' };
   }, 0x2000);
@@ -84,7 +88,7 @@ test('without iptables nothing is asked of it', async () => {
 });
 
 test('without a mark there is nothing to tell packets apart by', async () => {
-  const firewall = createFirewall(() => assert.fail('a program was started'), undefined);
+  const firewall = firewallBy(() => assert.fail('a program was started'), undefined);
   await firewall.letIn('IPv4');
   await firewall.remove('IPv4');
   assert.equal(await firewall.isIntact('IPv4'), true);

@@ -4,8 +4,8 @@ import { copyFileSync, readFileSync, rmSync } from 'node:fs';
 import { beforeEach, describe, test } from 'node:test';
 import { inEmptyNamespace } from '../../../src/check/kernel-rules.ts';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
-import { findTools } from '../../../src/kernel/iptables/flavour.ts';
-import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import { InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
+import { createIptables, neededTools } from '../../../src/kernel/iptables/iptables.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import type { Agent } from '../agent.ts';
@@ -151,9 +151,8 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
 
   test('has the kernel itself judge rules', async () => {
     const exec = createExec({ clock: systemClock });
-    const tools = await findTools(FLAVOUR, exec);
-    assert.ok(tools !== undefined);
-    const iptables = await createIptables({ flavour: tools, exec: inEmptyNamespace(exec), log: new RecordingLog() });
+    const tools = await neededTools(FLAVOUR, new InstalledPrograms(exec));
+    const iptables = await createIptables(tools, { exec: inEmptyNamespace(exec), log: new RecordingLog() });
     // The tools take that; the kernel has no such NAT on the way in.
     const refused = iptables.restore('IPv4', '*nat\n-A INPUT -p tcp -j DNAT --to-destination 192.0.2.1\nCOMMIT\n');
     await assert.rejects(refused, { code: 'refused' });

@@ -1,6 +1,7 @@
 import { text } from 'node:stream/consumers';
 import { claimsOf } from '../../../src/capture/claims.ts';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
+import { InstalledPrograms } from '../../../src/kernel/iptables/flavour.ts';
 import { openNft } from '../../../src/kernel/nft/open-nft.ts';
 import type { NodeFacts, Portal } from '../../../src/model/capture.ts';
 import { systemClock as clock } from '../../../src/util/system-clock.ts';
@@ -16,7 +17,15 @@ interface Wanted {
 
 const { portals, node, connectionMark } = JSON.parse(await text(process.stdin)) as Wanted;
 const exec = createExec({ clock });
-const nft = await openNft({ exec, mark: connectionMark, isLocal: () => false, clock, log: new RecordingLog() });
+const programs = new InstalledPrograms(exec);
+const nft = await openNft({
+  exec,
+  programs,
+  mark: connectionMark,
+  isLocal: () => false,
+  clock,
+  log: new RecordingLog(),
+});
 await nft.probe(node.family);
 const backEnd = nft.open({
   family: node.family,

@@ -109,10 +109,7 @@ export class ScaleNode {
   /** Every address that is redirected from pods, by the rules in the kernel. */
   async redirected(means: Means): Promise<ReadonlyMap<string, number>> {
     if (means !== 'tables') return redirectedBy(await new Iptables(this.topology.node, means).save('nat'));
-    const portals = await this.#nft.elements('portals');
-    return new Map(
-      portals.map((element) => [element.split(' ', 1)[0] ?? '', Number(element.slice(element.lastIndexOf(' ') + 1))]),
-    );
+    return new Map((await this.#nft.portals()).map(({ address, localPort }) => [address, localPort]));
   }
 
   async isListening(port: number): Promise<boolean> {

@@ -49,7 +49,7 @@ export async function comeToRest(
 }
 
 async function take({ iptables, topology: { node } }: Environment, pid: number): Promise<Rest> {
-  const all = await iptables.dump();
+  const all = [...(await iptables.save('nat')), ...(await iptables.save('filter'))];
   const isRetired = (line: string) => line.startsWith(`-A ${RETIRED_CHAIN} `) || line.startsWith(`:${RETIRED_CHAIN} `);
   const lines = all.filter((line) => !isRetired(line));
   const mib = (of: number) => Math.round(residentKiB(of, 'VmRSS') / 1024);

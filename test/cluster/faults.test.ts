@@ -3,7 +3,7 @@ import { globSync, renameSync, writeFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TCP } from '../netns/harness.ts';
-import { IptablesShims } from '../netns/iptables.ts';
+import { Shims } from '../netns/iptables.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -40,7 +40,7 @@ async function onStage(
   const cluster = await Cluster.create();
   try {
     const { client } = cluster.environment;
-    const shims = await IptablesShims.create(cluster.environment.temporary('shims'));
+    const shims = await Shims.create(cluster.environment.temporary('shims'));
     const proxy = await cluster.startProxy({ env: { PATH: shims.path, ...env(cluster) } });
     const service = await cluster.serve(web('web'), POD_ADDRESSES);
     await cluster.isUp(service, ALL);
@@ -57,7 +57,7 @@ async function onStage(
     shims.forget();
 
     const expectNoSync = async () => {
-      assert.deepEqual(shims.restores(), []);
+      assert.deepEqual(shims.writes(), []);
       assert.equal(await localPort(), portBefore);
     };
     await play({ cluster, proxy, expectNoSync });

@@ -1,12 +1,14 @@
+import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, afterEach, before } from 'node:test';
 import { Agent } from './agent.ts';
+import type { Captured } from './captured.ts';
 import { CAPTURE, FLAVOUR, type Flavour, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
 import { NftTable } from './nft-table.ts';
 import type { Attempt } from './programs/outcomes.ts';
 import { ProxyProcess } from './proxy.ts';
-import { type Namespace, POD_ADDRESSES, Topology } from './topology.ts';
+import { type Namespace, NODE_ADDRESS, POD_ADDRESSES, Topology } from './topology.ts';
 import { PATIENCE_MS, waitFor } from './wait.ts';
 
 /** What every backend pod serves: the name of the mode, the port. TCP and UDP ports are independent. */
@@ -89,6 +91,8 @@ export class Environment {
   outside!: Agent;
   iptables!: Iptables;
   nft!: NftTable;
+  /** What the proxies of this environment install. */
+  captured!: Captured;
   manifests!: Manifests;
   /** The last one that was started. */
   proxy!: ProxyProcess;
@@ -112,6 +116,7 @@ export class Environment {
     this.outside = new Agent(outside, 'outside');
     this.iptables = new Iptables(node, this.#flavour);
     this.nft = new NftTable(node);
+    this.captured = this.#capture === 'nft' ? this.nft : this.iptables;
     this.manifests = new Manifests(this.temporary('manifests'));
     await Promise.all(this.pods.map(serveAll));
   }
@@ -194,7 +199,7 @@ export class Environment {
     for (const proxy of this.#proxies) await proxy.stop();
     this.#proxies.clear();
     await this.iptables.flush();
-    if (this.#capture === 'nft') await this.nft.flush();
+    if (this.captured === this.nft) await this.nft.flush();
     this.manifests.clear();
   }
 
@@ -206,6 +211,16 @@ export class Environment {
     const text = await this.metricsText().catch(() => '');
     const times = samples(text, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds');
     return times.length === 0 ? 0 : Math.min(...times);
+  }
+
+  /** Whether the kernel has all that was wanted until now, in every address family. */
+  async isInSync(): Promise<boolean> {
+    const text = await this.metricsText();
+    const [queued, synced] = ['queued_timestamp', 'timestamp'].map((what) =>
+      samples(text, `kubeproxy_sync_proxy_rules_last_${what}_seconds`),
+    );
+    const isPending = metric(text, 'kubeproxy_sync_proxy_rules_service_changes_pending') > 0;
+    return !isPending && synced!.every((at, family) => at >= queued![family]!);
   }
 
   async metricsText(): Promise<string> {
@@ -232,12 +247,8 @@ export class Environment {
   /** Waits until this number of rules redirects this address for the node's pods. */
   async waitForRules(address: string, count: number, timeoutMs?: number): Promise<void> {
     const present = async () => {
-      if (this.#capture === 'nft') {
-        const portals = await this.nft.elements('portals');
-        return portals.filter((element) => element.startsWith(`${address} . `)).length === count;
-      }
-      const rules = await this.iptables.rules('KUBE-PORTALS-CONTAINER');
-      return rules.filter((rule) => rule.includes(` -d ${address}/32 `)).length === count;
+      const portals = await this.captured.portals();
+      return portals.filter((portal) => portal.address === address).length === count;
     };
     await waitFor(`${count} rules for ${address}`, present, timeoutMs);
   }
@@ -267,21 +278,23 @@ export class Environment {
     });
   }
 
-  /** The local port that this Service port (`test/name` or `test/name:port`) has been given, from the rules. */
-  async localPort(servicePort: string): Promise<number> {
-    if (this.#capture === 'nft') {
-      const element = (await this.nft.elements('portals')).find((each) => each.includes(`"${servicePort}"`));
-      const port = / : (\d+)$/.exec(element ?? '')?.[1];
-      if (port === undefined) throw new Error(`no element for ${servicePort}`);
-      return Number(port);
+  /** Fails unless a pod answers to a pod, to the node's programs, and to a machine outside by NodePort. */
+  async assertServed({ host, port, ports }: Served): Promise<void> {
+    const nodePort = ports[0]?.nodePort ?? 0;
+    for (const [from, to] of [
+      [this.client, { host, port }],
+      [this.node, { host, port }],
+      [this.outside, { host: NODE_ADDRESS, port: nodePort }],
+    ] as const) {
+      assert.match((await from.call('request', to)).name, /^pod-/, `${from.name} at ${to.host}`);
     }
-    const rules = await this.iptables.rules('KUBE-PORTALS-HOST');
-    const rule = rules.find(
-      (line) => line.includes(`--comment "${servicePort}" `) || line.includes(` ${servicePort} -m`),
-    );
-    const port = /--to-destination \S+:(\d+)$/.exec(rule ?? '')?.[1];
-    if (port === undefined) throw new Error(`no rule for ${servicePort}`);
-    return Number(port);
+  }
+
+  /** The local port that this Service port (`test/name` or `test/name:port`) has been given, from the kernel. */
+  async localPort(servicePort: string): Promise<number> {
+    const portal = (await this.captured.portals()).find(({ name }) => name === servicePort);
+    if (portal === undefined) throw new Error(`nothing leads to ${servicePort}`);
+    return portal.localPort;
   }
 }
 

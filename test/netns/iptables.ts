@@ -1,5 +1,6 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Captured, CapturedPortal } from './captured.ts';
 import { type Namespace, output, type RunResult } from './topology.ts';
 import { waitFor } from './wait.ts';
 
@@ -21,8 +22,11 @@ function captureFrom(text: string): 'iptables' | 'nft' {
   throw new Error(`KUP_TEST_CAPTURE must be iptables or nft, not "${text}"`);
 }
 
+/** For titles of tests. */
+export const METHOD = CAPTURE === 'nft' ? 'nft tables' : `iptables-${FLAVOUR}`;
+
 /** The iptables programs of one flavour in one namespace. */
-export class Iptables {
+export class Iptables implements Captured {
   readonly #namespace: Namespace;
   readonly #flavour: Flavour;
 
@@ -40,14 +44,28 @@ export class Iptables {
       .map((line) => line.replace(/ \[\d+:\d+\]$/, ''));
   }
 
-  /** The lines of both tables that we use. */
-  async dump(): Promise<string[]> {
-    return [...(await this.save('nat')), ...(await this.save('filter'))];
+  /** Of both tables that it uses, in their order. */
+  async ours(family: 4 | 6 = 4): Promise<string[]> {
+    const lines = [...(await this.save('nat', family)), ...(await this.save('filter', family))];
+    return lines.filter((line) => line.includes('KUBE-') && !line.includes('KUBE-USERSPACE-RETIRED'));
+  }
+
+  async portals(family: 4 | 6 = 4): Promise<CapturedPortal[]> {
+    return (await this.rules('KUBE-PORTALS-CONTAINER', 'nat', family)).map((rule) => {
+      const word = (pattern: RegExp) => pattern.exec(rule)?.[1] ?? '';
+      return {
+        address: word(/ -d ([^ /]+)/),
+        protocol: word(/ -p (\S+)/),
+        port: Number(word(/ --dport (\d+)/)),
+        name: word(/ --comment "?([^ "]+)/),
+        localPort: Number(word(/ --to-destination \S*:(\d+)$/)),
+      };
+    });
   }
 
   /** Those of a chain; where jumps to buckets stand in it, those of the buckets. */
-  async rules(chain: string, table: 'nat' | 'filter' = 'nat'): Promise<string[]> {
-    const rules = (await this.save(table)).filter((line) => line.startsWith('-A '));
+  async rules(chain: string, table: 'nat' | 'filter' = 'nat', family: 4 | 6 = 4): Promise<string[]> {
+    const rules = (await this.save(table, family)).filter((line) => line.startsWith('-A '));
     const byChain = Map.groupBy(rules, (line) => line.split(' ')[1]);
     const inOrBelow = (name: string): string[] =>
       (byChain.get(name) ?? []).flatMap((line) => {
@@ -86,10 +104,10 @@ export class Iptables {
 }
 
 /**
- * A folder for the front of PATH. Each iptables program in it logs that it was started, fails if requested (a restore
- * also waits if requested), and otherwise becomes the real program.
+ * A folder for the front of PATH. Each program of iptables and nft in it logs that it was started, fails if requested
+ * (one that writes rules also waits if requested), and otherwise becomes the real program.
  */
-export class IptablesShims {
+export class Shims {
   readonly directory: string;
   readonly #log: string;
   readonly #failure: string;
@@ -102,8 +120,8 @@ export class IptablesShims {
     this.#hold = join(directory, 'hold');
   }
 
-  static async create(directory: string): Promise<IptablesShims> {
-    const shims = new IptablesShims(directory);
+  static async create(directory: string): Promise<Shims> {
+    const shims = new Shims(directory);
     mkdirSync(directory, { recursive: true });
     for (const name of PROGRAMS) {
       const real = (await output(['sh', '-c', `command -v ${name} || true`])).trim();
@@ -113,9 +131,7 @@ export class IptablesShims {
         `echo "${name} $*" >> ${shims.#log}`,
         // Programs are found by their version.
         `if [ -e ${shims.#failure} ] && [ "$1" != --version ]; then echo "${name}: told to fail" >&2; exit 1; fi`,
-        ...(name.endsWith('-restore')
-          ? [`while [ -e ${shims.#hold} ] && [ "$1" != --version ]; do sleep 0.02; done`]
-          : []),
+        `case "${name} $*" in *--version) ;; *-restore*|nft*-f*) while [ -e ${shims.#hold} ]; do sleep 0.02; done ;; esac`,
         `exec ${real} "$@"`,
       ];
       writeFileSync(join(directory, name), `${script.join('\n')}\n`);
@@ -133,8 +149,9 @@ export class IptablesShims {
     return existsSync(this.#log) ? readFileSync(this.#log, 'utf8').split('\n').filter(Boolean) : [];
   }
 
-  restores(): string[] {
-    return this.commands().filter((command) => command.split(' ')[0]?.endsWith('-restore'));
+  /** Those that write rules. Elements of nft tables are written by no program. */
+  writes(): string[] {
+    return this.commands().filter((command) => /^\S+-restore (?!--version)|^nft .*-f /.test(command));
   }
 
   forget(): void {
@@ -146,13 +163,15 @@ export class IptablesShims {
     else rmSync(this.#failure, { force: true });
   }
 
-  /** Restores that are started meanwhile hang, and go on when this ends. */
-  holdRestores(whether: boolean): void {
+  /** Writes that are started meanwhile hang, and go on when this ends. */
+  holdWrites(whether: boolean): void {
     if (whether) writeFileSync(this.#hold, '');
     else rmSync(this.#hold, { force: true });
   }
 }
 
-const PROGRAMS = ['iptables', 'ip6tables'].flatMap((family) =>
-  ['', '-nft', '-legacy'].flatMap((flavour) => ['', '-save', '-restore'].map((verb) => `${family}${flavour}${verb}`)),
+const PROGRAMS = ['nft'].concat(
+  ['iptables', 'ip6tables'].flatMap((family) =>
+    ['', '-nft', '-legacy'].flatMap((flavour) => ['', '-save', '-restore'].map((verb) => `${family}${flavour}${verb}`)),
+  ),
 );

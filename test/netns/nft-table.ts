@@ -1,30 +1,55 @@
+import type { Captured, CapturedPortal } from './captured.ts';
 import type { Namespace } from './topology.ts';
 
-/** The proxy's nft table of IPv4 in one namespace. */
-export class NftTable {
+const TABLE = 'kube-userspace-proxy';
+
+/** The proxy's nft tables in one namespace. */
+export class NftTable implements Captured {
   readonly #namespace: Namespace;
 
   constructor(namespace: Namespace) {
     this.#namespace = namespace;
   }
 
-  /** The lines of `nft list table`, without blanks around them; none without a table. */
-  async lines(family: 'ip' | 'ip6' = 'ip'): Promise<readonly string[]> {
-    const { stdout } = await this.#namespace.run(['nft', 'list', 'table', family, 'kube-userspace-proxy']);
-    return stdout.split('\n').map((line) => line.trim());
+  /** Runs `nft` with these words. */
+  async must(command: string): Promise<string> {
+    return await this.#namespace.output(['nft', ...command.split(' ')]);
   }
 
-  /** The elements of one of its sets or maps, as nft prints them. */
-  async elements(set: string): Promise<readonly string[]> {
-    const { stdout } = await this.#namespace.run(['nft', 'list', 'map', 'ip', 'kube-userspace-proxy', set]);
-    const [, list = ''] = /elements = \{([^}]*)\}/.exec(stdout) ?? [];
-    return list
-      .split(',')
-      .map((element) => element.trim())
-      .filter((element) => element !== '');
+  async ours(family: 4 | 6 = 4): Promise<readonly string[]> {
+    const { stdout } = await this.#namespace.run(['nft', '-s', 'list', 'table', ipOf(family), TABLE]);
+    // The kernel lists the elements of a set in any order.
+    const lists: string[] = [];
+    const rest = stdout
+      .replaceAll(/\tset retired \{[\s\S]*?\n\t\}\n/g, '')
+      .replaceAll(/elements = \{([^}]*)\}/g, (_, list) => {
+        lists.push(...elementsIn(list).sort());
+        return '';
+      });
+    return [...rest.split('\n').map((line) => line.trim()), ...lists].filter((line) => line !== '');
+  }
+
+  async portals(family: 4 | 6 = 4): Promise<readonly CapturedPortal[]> {
+    const { stdout } = await this.#namespace.run(['nft', 'list', 'map', ipOf(family), TABLE, 'portals']);
+    return elementsIn(/elements = \{([^}]*)\}/.exec(stdout)?.[1] ?? '').map((element) => {
+      const [, address = '', protocol = '', port, name = '', localPort] =
+        /^(\S+) \. (\S+) \. (\d+) comment "([^" ]+)[^"]*" : (\d+)$/.exec(element) ?? [];
+      return { address, protocol, port: Number(port), name, localPort: Number(localPort) };
+    });
   }
 
   async flush(): Promise<void> {
-    await this.#namespace.output(['nft', 'flush', 'ruleset']);
+    await this.must('flush ruleset');
   }
+}
+
+function elementsIn(list: string): string[] {
+  return list
+    .split(',')
+    .map((element) => element.trim())
+    .filter((element) => element !== '');
+}
+
+function ipOf(family: 4 | 6): 'ip' | 'ip6' {
+  return family === 4 ? 'ip' : 'ip6';
 }

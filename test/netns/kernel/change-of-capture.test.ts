@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { describe, test } from 'node:test';
+import type { Captured } from '../captured.ts';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
 import { PROGRAM } from '../proxy.ts';
@@ -36,17 +37,16 @@ describe('a proxy that chooses how it captures', () => {
     const { path, add } = await programs('only-nft', 'nft');
     const host = writeService();
     await environment.startProxy({ args: ['--capture', 'auto'], through: ['env', `PATH=${path}`] });
-    const portOf = (texts: readonly string[]) => /(\d+)$/.exec(texts.find((text) => text.includes(host)) ?? '')?.[1];
-    const byNft = async () => portOf(await environment.nft.elements('portals'));
-    const byIptables = async () => portOf(await environment.iptables.rules('KUBE-PORTALS-CONTAINER'));
-    const port = await waitFor('nft captures', byNft);
+    const portBy = async (captured: Captured) => (await captured.portals())[0]?.localPort;
+    const { nft, iptables } = environment;
+    const port = await waitFor('nft captures', () => portBy(nft));
     for (const name of iptablesPrograms(FLAVOUR)) await add(name);
     const requests = environment.client.call('requests', { host, port: 80, count: 500 });
     environment.proxy.kill('SIGHUP');
     const begun = () => environment.proxy.lines({ msg: 'Starting a successor' })[0];
     const successor = Number((await waitFor('a successor', begun))['pid']);
     try {
-      const isMoved = async () => (await byIptables()) === port && (await byNft()) === undefined;
+      const isMoved = async () => (await portBy(iptables)) === port && (await portBy(nft)) === undefined;
       await waitFor('only iptables captures, with the same local port', isMoved);
       assert.deepEqual((await requests).failures, {});
       assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
@@ -63,15 +63,15 @@ describe('a proxy that chooses how it captures', () => {
     await before.stop();
     const { path } = await programs('only-iptables', ...iptablesPrograms(FLAVOUR));
     await environment.startProxy({ args: ['--capture', 'auto'], through: ['env', `PATH=${path}`] });
-    await waitFor('the table is gone', async () => (await environment.nft.lines()).join('') === '');
+    await waitFor('the table is gone', async () => (await environment.nft.ours()).length === 0);
     assert.ok(await answers(host)());
-    assert.notDeepEqual(await environment.iptables.rules('KUBE-PORTALS-CONTAINER'), []);
+    assert.notDeepEqual(await environment.iptables.portals(), []);
   });
 
   test('removes the rules of iptables-nft where its programs are gone, and so does --cleanup', async () => {
     const { node } = environment.topology;
     const nft = new Iptables(node, 'nft');
-    const ours = async () => (await nft.dump()).filter((line) => line.includes('KUBE-'));
+    const ours = () => nft.ours();
     const host = writeService();
     const byIptables = ['--capture', 'iptables', '--iptables-mode', 'nft'];
     const first = await environment.startProxy({ args: byIptables });
@@ -98,7 +98,7 @@ describe('a proxy that chooses how it captures', () => {
   })) {
     test(`removes the rules of iptables-legacy where ${now} captures after it`, async () => {
       const legacy = new Iptables(environment.topology.node, 'legacy');
-      const ours = async () => (await legacy.dump()).filter((line) => line.includes('KUBE-'));
+      const ours = () => legacy.ours();
       const host = writeService();
       const before = await environment.startProxy({ args: ['--capture', 'iptables', '--iptables-mode', 'legacy'] });
       await waitFor('iptables-legacy captures', answers(host));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
-import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import { METHOD, Shims } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -13,12 +13,12 @@ function lost({ ECONNRESET = 0, NO_ANSWER = 0 }: Readonly<Record<string, number>
   return ECONNRESET + NO_ANSWER;
 }
 
-describe(`local ports outlive the process that had them, with iptables-${FLAVOUR}`, () => {
+describe(`local ports outlive the process that had them, with ${METHOD}`, () => {
   const environment = testEnvironment('fresh');
-  let shims: IptablesShims;
+  let shims: Shims;
 
   before(async () => {
-    shims = await IptablesShims.create(environment.temporary('shims'));
+    shims = await Shims.create(environment.temporary('shims'));
   });
 
   const start = async (...args: string[]) => {
@@ -31,7 +31,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     await environment.proxy.exited();
   };
 
-  const dump = () => environment.iptables.dump();
+  const dump = () => environment.captured.ours();
 
   const ports = [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' as const }];
   const dns = (name: string, pod: string) => environment.serve({ name, ports, endpoints: [pod] });
@@ -93,8 +93,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     assert.equal(await counted(), before + 100);
 
     assert.deepEqual(await dump(), rules);
-    const written = shims.restores().filter((command) => !command.endsWith('--version'));
-    assert.deepEqual(written, []);
+    assert.deepEqual(shims.writes(), []);
     assert.match((await flow(web)) ?? '', /^pod-/, 'a flow goes on');
     const fromOutside = await environment.outside.call('request', { host: NODE_ADDRESS, port: 30_080 });
     assert.match(fromOutside.name, /^pod-/);

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isFast, listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
-import { FLAVOUR, Iptables, IptablesShims } from '../iptables.ts';
+import { CAPTURE, FLAVOUR, Iptables, METHOD, Shims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
 import { PROGRAM } from '../proxy.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
@@ -14,14 +14,14 @@ import { waitFor } from '../wait.ts';
 /** Of tests that start the program twice, on a machine that does much else. */
 const PATIENCE_MS = 300_000;
 
-describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
+describe(`starting, stopping and cleaning up, with ${METHOD}`, () => {
   const environment = testEnvironment('fresh');
 
   const http = { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 };
   const dns = { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 } as const;
   const web = () => environment.serve({ name: 'web', clusterIP: '10.96.0.100', ports: [http, dns] });
 
-  const dump = () => environment.iptables.dump();
+  const dump = () => environment.captured.ours();
 
   /** Runs the program to its end on the node. */
   const run = (...args: string[]) => environment.topology.node.run([PROGRAM, ...args]);
@@ -44,9 +44,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       env: { NOTIFY_SOCKET: systemd.path },
       ready: async () => systemd.lines.includes('READY=1'),
     });
-    const rules = await environment.iptables.save('nat');
-    // One for packets that come in and for the node's own alike.
-    assert.equal(rules.filter((line) => / -d 10\.96\.\S+ .*--dport 80 .*-j DNAT/.test(line)).length, count);
+    assert.equal((await environment.captured.portals()).length, count);
   });
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -101,7 +99,8 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     const folder = environment.temporary('slow');
     mkdirSync(folder);
     const run = join(folder, 'run');
-    for (const name of [`iptables-${FLAVOUR}`, `iptables-${FLAVOUR}-save`, `iptables-${FLAVOUR}-restore`]) {
+    const iptables = ['', '-save', '-restore'].map((verb) => `iptables-${FLAVOUR}${verb}`);
+    for (const name of CAPTURE === 'nft' ? ['nft'] : iptables) {
       const script = `#!/bin/sh\ntouch ${run}\nwhile [ -e ${run} ]; do sleep 0.02; done\n`;
       writeFileSync(join(folder, name), script, { mode: 0o755 });
     }
@@ -186,15 +185,13 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     environment.manifests.remove('web.yaml');
     await environment.startProxy();
     await environment.waitForRules('10.96.0.100', 0);
-    // But for the chain that nothing leads to, which remembers its local ports for a while.
-    const rules = (await dump()).filter((line) => !line.startsWith('-A KUBE-USERSPACE-RETIRED '));
-    assert.ok(!rules.some((line) => line.includes('test/web')));
+    await waitFor('nothing names it', async () => !(await dump()).some((line) => line.includes('test/web')));
   });
 
   test('--cleanup removes all our rules in both families and both flavours, and keeps foreign rules', async () => {
     const all = [new Iptables(environment.topology.node, 'nft'), new Iptables(environment.topology.node, 'legacy')];
     const traces = async () => {
-      const found: string[] = [];
+      const found = [...(await environment.nft.ours(4)), ...(await environment.nft.ours(6))];
       for (const iptables of all) {
         for (const table of ['nat', 'filter', 'mangle'] as const) {
           for (const family of [4, 6] as const) {
@@ -265,7 +262,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       assert.equal(code, 1, stderr);
       assert.match(stderr, /^[^\n]+\n$/);
       assert.equal(stdout, '');
-      assert.ok(!(await dump()).some((line) => line.includes('KUBE')));
+      assert.deepEqual(await dump(), []);
     });
   }
 
@@ -321,7 +318,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   });
 
   test('on an idle node the proxy starts no program and uses next to no processor time', async () => {
-    const shims = await IptablesShims.create(environment.temporary('shims'));
+    const shims = await Shims.create(environment.temporary('shims'));
     await environment.startProxy({ args: ['--iptables-sync-period', '1h'], env: { PATH: shims.path } });
     await web();
     const ticks = () => {

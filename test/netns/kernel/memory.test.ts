@@ -38,7 +38,7 @@ describe(`memory that is short, with iptables-${FLAVOUR}`, () => {
       ],
     });
     assert.deepEqual((await client.call('requests', { ...web, count: 200, concurrency: 8 })).failures, {});
-    const rules = await environment.iptables.dump();
+    const rules = await environment.captured.ours();
     group = new MemoryCgroup(environment.topology.node.name);
     group.limit(64 * MIB);
     group.add(pid);
@@ -56,6 +56,6 @@ describe(`memory that is short, with iptables-${FLAVOUR}`, () => {
     assert.deepEqual(await environment.proxy.exited(), { code: null, signal: 'SIGKILL' });
     await environment.startProxy();
     assert.deepEqual((await client.call('requests', { ...web, count: 50 })).failures, {});
-    assert.deepEqual(await environment.iptables.dump(), rules);
+    assert.deepEqual(await environment.captured.ours(), rules);
   });
 });

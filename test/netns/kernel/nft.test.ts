@@ -5,7 +5,6 @@ import { isFast, NAMING, type Served, TCP, testEnvironment, UDP } from '../harne
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6 } from '../ipv6.ts';
 import { PROGRAM } from '../proxy.ts';
-import { NODE_ADDRESS } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 /** What is promised is 2 s and the time of a sync; a machine that does much else is slower. */
@@ -46,17 +45,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
       through: [...WITHOUT_MODULES, 'env', `PATH=${path}`],
     });
 
-  async function assertServed(): Promise<void> {
-    for (const [agent, host, port] of [
-      [environment.client, service.host, 80],
-      [environment.node, service.host, 80],
-      [environment.outside, NODE_ADDRESS, 30_080],
-    ] as const) {
-      assert.match((await agent.call('request', { host, port })).name, /^pod-/, `${agent.name} at ${host}`);
-    }
-  }
-
-  const portals = async () => (await environment.nft.elements('portals')).toSorted();
+  const portals = () => environment.captured.ours();
 
   test('serves Services from its start on', async () => {
     await start();
@@ -67,7 +56,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
         { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 },
       ],
     });
-    await assertServed();
+    await environment.assertServed(service);
   });
 
   test('takes up changes: a Service without endpoints is refused, and one that has gone is no more', async () => {
@@ -77,7 +66,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     await environment.until(environment.client, other.host, 80, ['ECONNREFUSED']);
     environment.manifests.remove('other.yaml');
     await environment.waitForRules(other.host, 0);
-    await assertServed();
+    await environment.assertServed(service);
   });
 
   test('has its table back soon after all tables were flushed, and idle connections go on', async (t) => {
@@ -92,7 +81,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     assert.ok(ms < RESTORED_WITHIN_MS, `${ms} ms`);
     await environment.client.call('write', { connection, text: 'after!' });
     assert.equal(await environment.client.call('read', { connection, bytes: 6 }), 'after!');
-    await assertServed();
+    await environment.assertServed(service);
   });
 
   const { skip } = isFast ? { skip: false } : { skip: 'only the fast engine hands connections over' };
@@ -121,7 +110,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     assert.deepEqual(await portals(), before, 'the table stays');
     await start();
     assert.deepEqual(await portals(), before);
-    await assertServed();
+    await environment.assertServed(service);
   });
 
   test('names the table that does not hold when somebody asks about a client', async () => {
@@ -167,7 +156,7 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     assert.match(await checked(), /inet filter input drops connections to Services/);
     await node.output(['nft', ...insert.split(' ').slice(1)]);
     assert.doesNotMatch(await checked(), /inet filter input drops/);
-    await assertServed();
+    await environment.assertServed(service);
   });
 
   test('is cleaned up, and nothing is left', async () => {
@@ -183,21 +172,19 @@ describe('a proxy that begins to capture in another way', () => {
   test('keeps local ports, and leaves nothing of the way before', async () => {
     await environment.startProxy({ capture: 'iptables' });
     const { host } = await environment.serve({ name: 'web' });
-    const rules = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
-    const byIptables = async () => (await rules()).map((rule) => /:(\d+)$/.exec(rule)?.[1]).join();
-    const byNft = async () =>
-      (await environment.nft.elements('portals')).map((each) => / (\d+)$/.exec(each)?.[1]).join();
-    const port = await byIptables();
-    assert.match(port, /^\d+$/);
+    const { iptables, nft } = environment;
+    const port = await environment.localPort('test/web');
     for (const [capture, by, other] of [
-      ['nft', byNft, byIptables],
-      ['iptables', byIptables, byNft],
+      ['nft', nft, iptables],
+      ['iptables', iptables, nft],
     ] as const) {
       await environment.proxy.stop();
       await environment.startProxy({ capture });
-      await waitFor(`only ${capture} captures`, async () => (await by()) === port && (await other()) === '');
+      await waitFor(`only ${capture} captures`, async () => {
+        const [portal] = await by.portals();
+        return portal?.localPort === port && (await other.ours()).length === 0;
+      });
       assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
     }
-    assert.deepEqual(await environment.nft.lines(), ['']);
   });
 });

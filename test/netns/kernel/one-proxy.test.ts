@@ -15,7 +15,7 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
 
   const node = () => environment.topology.node;
   const second = () => node().run([PROGRAM, '--manifests', environment.manifests.directory, '--control-socket', '']);
-  const dump = () => environment.iptables.dump();
+  const dump = () => environment.captured.ours();
 
   async function refusals(pid: number): Promise<void> {
     const rules = await dump();

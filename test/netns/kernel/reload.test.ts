@@ -162,10 +162,9 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
     await answers(service);
     const { node } = environment.topology;
     const addressOf = (i: number) => `10.96.7.${i + 1}`;
-    const isRetired = (rule: string) => rule.includes('KUBE-USERSPACE-RETIRED');
     const left = async () => ({
       // Local ports that wait until conntrack has forgotten them stay known.
-      rules: (await environment.iptables.dump()).filter((rule) => !isRetired(rule)).toSorted(),
+      rules: (await environment.captured.ours()).toSorted(),
       ports: (await listeningPorts(node)).toSorted(),
       series: (await environment.metricsText()).split('\n').filter((line) => line.includes('service="')).length,
       entries: (await node.output(['conntrack', '-L', '-p', 'udp']))

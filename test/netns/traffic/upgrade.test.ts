@@ -172,7 +172,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
   /** The state before, the report of the end, and what clients have seen. */
   async function upgradeToFaulty(t: TestContext, fault: string) {
     const had = await processes();
-    const rules = await environment.iptables.save();
+    const rules = await environment.captured.ours();
     const before = await connections();
     installed.faulty(fault);
     let line: Readonly<Record<string, unknown>> = {};
@@ -204,7 +204,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
         sameBackend: true,
       });
       await expectToServe(had);
-      assert.deepEqual(await environment.iptables.save(), rules);
+      assert.deepEqual(await environment.captured.ours(), rules);
       assert.equal(await connections(), before + answers);
     });
   }
@@ -227,7 +227,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
       assert.deepEqual(others, {});
       assert.ok(ECONNRESET + NO_ANSWER <= 2 * CONCURRENCY, JSON.stringify(seen.failures));
       await expectToServe(had);
-      assert.deepEqual(await environment.iptables.save(), rules);
+      assert.deepEqual(await environment.captured.ours(), rules);
       // The successor's own are gone with it.
       const after = await connections();
       assert.ok(after > before && after <= before + answers + 2 * CONCURRENCY, `${before}, ${after}`);
@@ -277,7 +277,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     await client.call('write', { connection: asking, text: 'question' });
     const { connection: ended } = await client.call('open', await serve('early-end'));
     assert.equal(await client.call('read', { connection: ended, bytes: 3 }), 'bye');
-    const rules = await environment.iptables.save();
+    const rules = await environment.captured.ours();
     const { slowestMs, answers, transfers, ...seen } = await underLoad(async () => {
       for (let round = 0; round < UPGRADES; round++) {
         const line = await upgrade();
@@ -298,7 +298,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     assert.match((await client.call('finish', { connection: asking })).text, /^8 [0-9a-f]{64}$/);
     await client.call('end', { connection: ended });
     assert.match((await client.call('finish', { connection: ended })).how, /^(ended|closed)$/);
-    assert.deepEqual(await environment.iptables.save(), rules);
+    assert.deepEqual(await environment.captured.ours(), rules);
     const pauses = environment.proxy.lines({ msg: 'Handed over to the successor' }).map((line) => line['ms']);
     t.diagnostic(`${answers} requests, slowest ${slowestMs} ms; paused for ${pauses.join(', ')} ms`);
 

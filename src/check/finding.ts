@@ -1,4 +1,5 @@
-import { type Finding, type Level, splitAdvice } from '../model/finding.ts';
+import type { Finding, Level } from '../model/finding.ts';
+import type { Found } from '../util/found.ts';
 import type { Log, LogFields } from '../util/log.ts';
 
 export type { Finding, Level };
@@ -53,7 +54,8 @@ export class FindingsLog implements Log {
   /** `Service "a/b" is not valid; it is left out: spec.clusterIP is missing (web.yaml:3) → write one`. */
   #findingOf(level: Level, message: string, fields: LogFields = {}): Finding {
     const { file, line, document: _, field, err, ...rest } = fields;
-    const { found, advice = this.#advice.general } = splitAdvice(String(err ?? ''));
+    const { found, advice = this.#advice.general }: Found =
+      typeof err === 'object' ? err : { found: String(err ?? '') };
     const pairs = Object.entries(rest).flatMap(([key, value]) => (value === undefined ? [] : `${key}: ${value}`));
     const why = [...(field === undefined ? [] : [field]), ...(found === '' ? [] : [found])].join(' ');
     return {

@@ -13,7 +13,7 @@ import { ObjectStore } from '../kubernetes/object-store.ts';
 import { createApiServers } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
-import { findingText, goesWithout, splitAdvice } from '../model/finding.ts';
+import { findingText, goesWithout } from '../model/finding.ts';
 import { partsOf, type Service, type ServiceKey, type ServicePortName } from '../model/service.ts';
 import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
@@ -164,12 +164,14 @@ export function* whatIsLeftOut(
     const place = placeOf(`${namespace}/${service}`);
     return { level: 'warn', subject, ...found, ...(place !== undefined && { place }) };
   };
-  for (const { name, reason } of unserved) yield about(name, splitAdvice(`is not served: ${reason}`));
-  for (const part of refused) yield about(part.name, splitAdvice(goesWithout([part])));
+  for (const { name, found, advice } of unserved) {
+    yield about(name, { found: `is not served: ${found}`, ...(advice !== undefined && { advice }) });
+  }
+  for (const part of refused) yield about(part.name, goesWithout([part]));
   for (const { owner, what, holder } of conflicts(upserted)) {
     const { place } = about(holder, { found: '' });
     const reason = heldBy(place === undefined ? holder : `${holder} (${place})`);
-    yield about(owner, splitAdvice(goesWithout([{ what, reason }])));
+    yield about(owner, goesWithout([{ what, ...reason }]));
   }
   for (const { name } of upserted) {
     const { reason, message } = tracker.noEndpoints(name, 'own') ?? {};

@@ -10,6 +10,7 @@ import {
 } from '../model/address.ts';
 import { DEFAULT_SCHEDULER, findScheduler, type SchedulerName } from '../model/scheduler.ts';
 import { formatDuration, parseDuration } from '../util/duration.ts';
+import { foundText } from '../util/found.ts';
 import { UsageError } from './usage-error.ts';
 
 /*
@@ -301,6 +302,6 @@ export function parseStateDirectory(text: string): string | undefined {
 /** Of IPVS; empty stands for the default, as in kube-proxy. */
 export function scheduler(text: string): SchedulerName {
   const found = findScheduler(text === '' ? DEFAULT_SCHEDULER : text);
-  if ('reason' in found) throw new UsageError(found.reason);
+  if ('found' in found) throw new UsageError(foundText(found));
   return found.name;
 }

@@ -3,6 +3,7 @@ import { goesWithout } from '../model/finding.ts';
 import { partsOf } from '../model/service.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { Clock, Random } from '../util/clock.ts';
+import { foundText } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
 import { Ration } from '../util/ration.ts';
 import { counted } from '../util/text.ts';
@@ -138,14 +139,15 @@ export class UnservedEvents {
 }
 
 function eventOf(part: UnservedPort | RefusedPart): ClusterEvent & { readonly name: string } {
-  const { name, reason, uid = '' } = part;
+  const { name, uid = '' } = part;
+  const reason = foundText(part);
   const { namespace, service } = partsOf(name);
   const hash = createHash('sha256').update(`${namespace}/${service}\n${uid}\n${reason}`).digest('hex').slice(0, 16);
   return {
     name: `${service}.${hash}`,
     type: 'Warning',
     ...('what' in part
-      ? { reason: 'ServicePartLeftOut', message: `${name} ${goesWithout([part])}` }
+      ? { reason: 'ServicePartLeftOut', message: `${name} ${foundText(goesWithout([part]))}` }
       : { reason: 'ServicePortNotServed', message: `${portsOf(part)} not served: ${reason}` }),
     about: { kind: 'Service', namespace, name: service, ...(uid !== '' && { uid }) },
   };

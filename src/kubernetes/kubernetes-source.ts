@@ -58,7 +58,7 @@ export class KubernetesSource implements ServiceSource {
     for (const [kind, { reflector }] of this.#followers) {
       for (const { key, problem } of reflector.objects.leftOut()) {
         const subject = `${kind} "${key}"`;
-        yield { subject, usable: [], place: subject, err: `${problem.field} ${problem.problem}` };
+        yield { subject, usable: [], place: subject, err: new FieldError(problem).message };
       }
     }
   }
@@ -162,7 +162,7 @@ export function resourceOf(kind: Kind): Resource<KubernetesObject> {
     identify: (object) => {
       // Items of a list do not have a kind.
       const identity = objectIdentity(object, kind);
-      if (identity?.kind !== kind) throw new FieldError({ field: 'kind', problem: `is not ${kind}` });
+      if (identity?.kind !== kind) throw new FieldError({ field: 'kind', found: `is not ${kind}` });
       return identity.key;
     },
     decode: (object) => decodeObject(object, kind),

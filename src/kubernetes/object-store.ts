@@ -175,6 +175,6 @@ export class ObjectStore<T> {
   }
 }
 
-function fieldsOf({ field, problem }: Problem): LogFields {
-  return { field, err: problem };
+function fieldsOf(problem: Problem): LogFields {
+  return { field: problem.field, err: problem };
 }

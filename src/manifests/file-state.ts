@@ -5,7 +5,8 @@ import { decodeSaved, isPresent, type Kind } from '../kubernetes/objects/kuberne
 import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';
-import type { LogFields } from '../util/log.ts';
+import { foundText } from '../util/found.ts';
+import { type LogFields, plainFields } from '../util/log.ts';
 import { listed } from '../util/text.ts';
 import type { KnownPieces, ManifestObject, Piece, PlacedProblem, Reading } from './read-manifest.ts';
 
@@ -121,8 +122,8 @@ export function* unusableOf(
     const { level, fields } = report;
     // The others cost no object, or one that is not to be served.
     if (level !== 'error') continue;
-    const place = fields['line'] === undefined ? file : `${file}:${fields['line']}`;
-    const err = String(fields['err']);
+    const { line, err: said } = plainFields(fields);
+    const [place, err] = [line === undefined ? file : `${file}:${line}`, String(said)];
     if (subject === THE_FILE) yield { subject: file, usable: servedOf(state), place, err };
     else if (!served.has(subject)) yield { subject, usable: [], place, err };
   }
@@ -193,14 +194,14 @@ function* faultsOf(
   object: ManifestObject,
   kept: ReadonlyMap<ObjectId, FileObject>,
 ): Generator<[string, Fault]> {
-  const fieldsOf = ({ path, problem, line }: PlacedProblem): LogFields => {
-    return { ...place, line, field: path, err: problem };
+  const fieldsOf = (problem: PlacedProblem): LogFields => {
+    return { ...place, line: problem.line, field: problem.path, err: problem };
   };
   if (object.status === 'unknown') {
-    const { path, problem } = object.problem;
+    const { path } = object.problem;
     const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
     const report: Report = { level: 'error', message, fields: fieldsOf(object.problem) };
-    yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
+    yield [JSON.stringify([place.document, path, foundText(object.problem)]), { subject: THE_FILE, report }];
     return;
   }
   if (object.status === 'unused' || object.problems.length + object.withoutEffect.length === 0) return;
@@ -213,7 +214,7 @@ function* faultsOf(
   }[object.decoded.status];
   const level = object.decoded.status === 'invalid' ? 'error' : 'warn';
   // Without the place: a fault whose document has moved is not a new fault.
-  const keyOf = ({ field, problem }: PlacedProblem) => JSON.stringify([id, field, problem]);
+  const keyOf = (problem: PlacedProblem) => JSON.stringify([id, problem.field, foundText(problem)]);
   for (const problem of object.problems) {
     yield [keyOf(problem), { subject: id, report: { level, message, fields: fieldsOf(problem) } }];
   }

@@ -2,13 +2,14 @@ import { constants, readdirSync, readFileSync, type Stats, statSync } from 'node
 import { readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Clock } from '../util/clock.ts';
+import type { Found } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { inSlices } from '../util/wait.ts';
 
 export type Content =
   | { readonly status: 'text'; readonly text: string }
-  | { readonly status: 'refused'; readonly err: string }
+  | { readonly status: 'refused'; readonly err: Found }
   | { readonly status: 'absent' };
 
 export interface Scan {
@@ -266,7 +267,10 @@ export class ManifestFiles {
     if (look === ABSENT) return { status: 'absent' };
     if (look.size > MAX_BYTES) {
       const limit = `${MAX_BYTES / 1024 / 1024} MiB`;
-      return { status: 'refused', err: `it is larger than ${limit}; divide it into several files` };
+      return {
+        status: 'refused',
+        err: { found: `it is larger than ${limit}`, advice: 'divide it into several files' },
+      };
     }
     try {
       // O_NONBLOCK: the path may be a pipe by now.
@@ -275,7 +279,7 @@ export class ManifestFiles {
       if (after === undefined || !isSame(after, look)) return 'changing';
       return { status: 'text', text: UTF8.decode(bytes) };
     } catch (error) {
-      if (error instanceof TypeError) return { status: 'refused', err: 'it is not UTF-8 text' };
+      if (error instanceof TypeError) return { status: 'refused', err: { found: 'it is not UTF-8 text' } };
       if (isAbsence(error)) return 'changing';
       this.#report(path, messageOf(error));
       return undefined;

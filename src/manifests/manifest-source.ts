@@ -7,6 +7,7 @@ import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
+import type { Found } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
 import { stackOf } from '../util/text.ts';
 import { inSlices, sleep } from '../util/wait.ts';
@@ -275,7 +276,7 @@ export class ManifestSource implements ServiceSource {
       return yield* readManifest(text, known, this.#rules);
     } catch (error) {
       // A defect; it must not cost the other files.
-      return unusable(stackOf(error));
+      return unusable({ found: stackOf(error) });
     }
   }
 
@@ -372,7 +373,7 @@ export class ManifestSource implements ServiceSource {
     }
   }
 
-  #reportMismatches(found: ReadonlyMap<ObjectId, string>, origins: Origins): void {
+  #reportMismatches(found: ReadonlyMap<ObjectId, Found>, origins: Origins): void {
     for (const [id, err] of news(this.#mismatches, found, origins)) {
       const { file, document, line, field } = origins.get(id) ?? {};
       this.#log.warn(`${id} does not match a Service`, { file, document, line, field, err });
@@ -381,11 +382,11 @@ export class ManifestSource implements ServiceSource {
 }
 
 /** What was not `reported` yet, or was of another file. Afterwards it is, and what is not found any more is not. */
-function news(
+function news<T>(
   reported: Map<ObjectId, string>,
-  found: ReadonlyMap<ObjectId, string>,
+  found: ReadonlyMap<ObjectId, T>,
   origins: Origins,
-): readonly (readonly [ObjectId, string])[] {
+): readonly (readonly [ObjectId, T])[] {
   for (const id of reported.keys()) if (!found.has(id)) reported.delete(id);
   return [...found].filter(([id, what]) => {
     const now = JSON.stringify([origins.get(id)?.file, what]);
@@ -395,6 +396,6 @@ function news(
   });
 }
 
-function unusable(err: string): Reading {
+function unusable(err: Found): Reading {
   return { status: 'unusable', err };
 }

@@ -1,5 +1,6 @@
 import type { EndpointGroup, EndpointPort } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
+import type { Found } from '../util/found.ts';
 import type { FileObject, ObjectId } from './file-state.ts';
 
 interface Port {
@@ -28,8 +29,8 @@ const SHOWN_PORTS = 3;
  *
  * `leftOut`: what the files name besides, and is not valid. Its own fault is reported.
  */
-export function mismatches(objects: Objects, leftOut: ReadonlySet<ObjectId>): ReadonlyMap<ObjectId, string> {
-  const found = new Map<ObjectId, string>();
+export function mismatches(objects: Objects, leftOut: ReadonlySet<ObjectId>): ReadonlyMap<ObjectId, Found> {
+  const found = new Map<ObjectId, Found>();
   let namespaces: ReadonlyMap<string, string> | undefined;
   for (const [key, list] of byService(objects)) {
     const id: ObjectId = `Service "${key}"`;
@@ -59,13 +60,15 @@ function byService(objects: Objects): Map<ServiceKey, OfService[]> {
   return lists;
 }
 
-function noService(key: ServiceKey, elsewhere: string | undefined): string {
-  if (elsewhere === undefined) return `there is no Service "${key}"; write one, or remove this object`;
-  return `there is no Service "${key}", but "${elsewhere}/${nameOf(key)}"; write the same namespace in both`;
+function noService(key: ServiceKey, elsewhere: string | undefined): Found {
+  if (elsewhere === undefined)
+    return { found: `there is no Service "${key}"`, advice: 'write one, or remove this object' };
+  const found = `there is no Service "${key}", but "${elsewhere}/${nameOf(key)}"`;
+  return { found, advice: 'write the same namespace in both' };
 }
 
 /** Only where a port of the Service gets nothing: more ports of an endpoint than the Service has are normal. */
-function* otherNames({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, string]> {
+function* otherNames({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, Found]> {
   const isWanted = (port: Port) => ports.some((wanted) => isSame(wanted, port));
   const isOffered = (port: Port) =>
     list.some(({ groups }) => groups.some((group) => group.ports.some((offered) => isSame(offered, port))));
@@ -75,13 +78,13 @@ function* otherNames({ key, ports }: Service, list: readonly OfService[]): Gener
   for (const { id, groups } of list) {
     const unused = groups.flatMap((group) => group.ports.filter((port) => !isWanted(port)));
     if (unused.length === 0) continue;
-    const advice = 'write the same name and protocol in both';
-    yield [id, `its port ${some(unused)} is not in Service "${key}", which waits for ${some(waiting)}; ${advice}`];
+    const what = `its port ${some(unused)} is not in Service "${key}", which waits for ${some(waiting)}`;
+    yield [id, { found: what, advice: 'write the same name and protocol in both' }];
   }
 }
 
 /** A Service port whose author expects another port than all its endpoints have. */
-function* otherTargets({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, string]> {
+function* otherTargets({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, Found]> {
   for (const wanted of ports) {
     if (wanted.targetPort === undefined) continue;
     const offers = list.flatMap(({ id, groups }): Offered[] =>
@@ -91,7 +94,7 @@ function* otherTargets({ key, ports }: Service, list: readonly OfService[]): Gen
     if (first === undefined || offers.some(({ port }) => port.port === wanted.targetPort)) continue;
     const { port } = first.port;
     const found = `its port ${print(wanted)} is ${port}, and targetPort of Service "${key}" is ${wanted.targetPort}`;
-    yield [first.id, `${found}; clients get ${port}, so write the same number in both`];
+    yield [first.id, { found, advice: `clients get ${port}, so write the same number in both` }];
   }
 }
 

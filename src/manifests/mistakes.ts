@@ -112,12 +112,12 @@ export function mistakenKind(object: unknown): { readonly meant: unknown; readon
   const apiVersion = API_VERSIONS[kind];
   const meant = { ...object, kind, apiVersion };
   if (known === undefined) {
-    return { meant, problem: { field: 'kind', problem: `is ${show(name)}; did you mean ${kind}?` } };
+    return { meant, problem: { field: 'kind', found: `is ${show(name)}`, advice: `did you mean ${kind}?` } };
   }
   if (version === '' || groupOf(version) === groupOf(apiVersion)) return undefined;
   return {
     meant,
-    problem: { field: 'apiVersion', problem: `is ${show(version)}; write ${apiVersion} for kind ${kind}` },
+    problem: { field: 'apiVersion', found: `is ${show(version)}`, advice: `write ${apiVersion} for kind ${kind}` },
   };
 }
 
@@ -139,7 +139,7 @@ function* unknownFields(object: Field, { names, within = {} }: Shape, kind: Kind
     const short = name.slice(0, MAX_NAME);
     const meant = names.find((each) => each.toLowerCase() === short.toLowerCase()) ?? suggest(short, names);
     const advice = meant === undefined ? 'correct or remove it' : `did you mean ${meant}?`;
-    yield { field: object.get(short).path, problem: `is not a field of ${NAMES[kind]}; ${advice}` };
+    yield { field: object.get(short).path, found: `is not a field of ${NAMES[kind]}`, advice };
   }
   for (const [name, shape] of Object.entries(within)) {
     const part = object.get(name);
@@ -153,8 +153,8 @@ function unusedNodePorts(spec: unknown): Problem[] {
   return ports.flatMap((port, index) => {
     const nodePort = propertyOf(port, 'nodePort') ?? 0;
     if (nodePort === 0) return [];
-    const problem = `is ${show(nodePort)}, but a Service of type ClusterIP has none; write type: NodePort, or remove it`;
-    return [{ field: `spec.ports[${index}].nodePort`, problem }];
+    const found = `is ${show(nodePort)}, but a Service of type ClusterIP has none`;
+    return [{ field: `spec.ports[${index}].nodePort`, found, advice: 'write type: NodePort, or remove it' }];
   });
 }
 

@@ -7,6 +7,7 @@ import {
   objectIdentity,
 } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
+import type { Found } from '../util/found.ts';
 import { Field, FieldError, type Problem } from '../util/untrusted.ts';
 import { DocumentError, type ParsedDocument, parseLargeDocuments } from '../util/yaml.ts';
 import { mistakenKind, partsWithoutEffect } from './mistakes.ts';
@@ -59,7 +60,7 @@ export type Reading =
   | {
       /** The file cannot be read or parsed. */
       readonly status: 'unusable';
-      readonly err: string;
+      readonly err: Found;
       readonly document?: number;
       readonly line?: number;
     };
@@ -81,7 +82,7 @@ export function* readManifest(text: string, known: KnownPieces, rules: FileRules
       }
     } catch (error) {
       if (!(error instanceof DocumentError)) throw error;
-      const { message: err, line } = error;
+      const { why: err, line } = error;
       return { status: 'unusable', err, document: documents.length + 1, line: linesBefore + line };
     }
     yield;

@@ -1,15 +1,13 @@
+import { type Found, foundText } from '../util/found.ts';
+
 /** `warn`: the proxy runs, but not as well as it could. `fail`: it does not start, or Services are not served. */
 export type Level = 'ok' | 'warn' | 'fail';
 
 /** What is wrong, or right, and what to do about it, in the words in which everything that prints it says so. */
-export interface Finding {
+export interface Finding extends Found {
   readonly level: Level;
   /** What it is about: `default/web:http`, `Service "default/web"`. Absent: what asked says so already. */
   readonly subject?: string;
-  /** A clause or a sentence without its full stop. It goes on where `subject` ends. */
-  readonly found: string;
-  /** What to do about it. Absent when nothing has to be done. */
-  readonly advice?: string;
   /** `web.yaml:3`, of what comes from a file. */
   readonly place?: string;
 }
@@ -19,15 +17,18 @@ export function findingText({ subject, found, place }: Omit<Finding, 'level' | '
   return [...(subject === undefined ? [] : [subject]), found, ...(place === undefined ? [] : [`(${place})`])].join(' ');
 }
 
-/** Reasons are one text: what was found, and behind the last semicolon what to do. */
-export function splitAdvice(text: string): Pick<Finding, 'found' | 'advice'> {
-  const at = text.lastIndexOf('; ');
-  return at < 0 ? { found: text } : { found: text.slice(0, at), advice: text.slice(at + 2) };
-}
-
-/** What a Service port goes without: "NodePort 22/TCP", because "a program … listens on that port; stop it, or …". */
-export function goesWithout(parts: readonly { readonly what: string; readonly reason: string }[]): string {
-  const byReason = Map.groupBy(parts, ({ reason }) => reason);
-  const each = [...byReason].map(([reason, some]) => `${some.map(({ what }) => what).join(', ')}: ${reason}`);
-  return `goes without ${each.join('; and without ')}`;
+/**
+ * What a Service port goes without: "NodePort 22/TCP", because "a program … listens on that port". The advice is apart
+ * where all have the same reason.
+ */
+export function goesWithout(parts: readonly ({ readonly what: string } & Found)[]): Found {
+  const byReason = [...Map.groupBy(parts, foundText).values()];
+  const whats = (some: readonly { readonly what: string }[]) => some.map(({ what }) => what).join(', ');
+  const [first] = parts;
+  if (byReason.length === 1 && first !== undefined) {
+    const { found, advice } = first;
+    return { found: `goes without ${whats(parts)}: ${found}`, ...(advice !== undefined && { advice }) };
+  }
+  const each = byReason.map((some) => `${whats(some)}: ${foundText(some[0] as Found)}`);
+  return { found: `goes without ${each.join('; and without ')}` };
 }

@@ -1,3 +1,4 @@
+import type { Found } from '../util/found.ts';
 import type { Address, Cidr, IpFamily } from './address.ts';
 import type { NamedEndpoint, WeightedEndpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
@@ -117,8 +118,8 @@ export function destinations(servicePort: ServicePort): readonly Destination[] {
 }
 
 /** Why a Service port goes without a destination that another one has. */
-export function heldBy(holder: string): string {
-  return `${holder} has it; give one of the two another address or NodePort`;
+export function heldBy(holder: string): Found {
+  return { found: `${holder} has it`, advice: 'give one of the two another address or NodePort' };
 }
 
 /** What changed since the last delta. */
@@ -137,24 +138,20 @@ export interface SnapshotDelta {
   readonly triggeredAt: readonly number[];
 }
 
-/** One for all ports of a Service that have the same reason. */
-export interface UnservedPort {
+/** One for all ports of a Service that are not served for the same reason. */
+export interface UnservedPort extends Found {
   /** The first of them. */
   readonly name: ServicePortName;
   /** How many more there are. Absent: none. */
   readonly more?: number;
-  /** "SCTP is not supported in user space". */
-  readonly reason: string;
   readonly uid?: string;
 }
 
-export interface RefusedPart {
+export interface RefusedPart extends Found {
   /** Or the key of the Service, for a part of all its ports. */
   readonly name: ServicePortName;
   /** "endpoint 10.96.0.1:80", "external IP 192.0.2.1:22", or several of a kind; bounded. */
   readonly what: string;
-  /** "it is an address of a Service, so connections would come back to the proxy". */
-  readonly reason: string;
   /** Of the Service, where an event should tell its owner. */
   readonly uid?: string;
 }

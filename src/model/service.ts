@@ -1,3 +1,4 @@
+import type { Found } from '../util/found.ts';
 import type { Address, Cidr, IpFamily } from './address.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { SchedulerName } from './scheduler.ts';
@@ -47,7 +48,7 @@ export interface ServiceOptions {
   readonly udpReplayMs?: number;
   readonly scheduler?: SchedulerName;
   /** It asks for a scheduler that there is not, and so gets the node's. `what`: in its own words. */
-  readonly refusedScheduler?: { readonly what: string; readonly reason: string };
+  readonly refusedScheduler?: { readonly what: string } & Found;
   /** How long the share of a new endpoint grows. */
   readonly slowStartMs?: number;
   /** How long clients wait while no endpoint can be used; 0: they are refused. */

@@ -10,6 +10,7 @@ import type {
   ServicePort,
   UnservedPort,
 } from '../model/service-port.ts';
+import { type Found, foundText } from '../util/found.ts';
 import { listed } from '../util/text.ts';
 import {
   type Candidate,
@@ -145,7 +146,7 @@ function portsOfNode(service: Service, spec: ProxiedPortSpec, known: readonly Ca
   return {
     nodePort: reason === undefined ? nodePort : 0,
     clusterIPs,
-    refusedHere: [...(reason === undefined ? [] : [{ name, what, reason, ...ownerOf(service) }]), ...refused],
+    refusedHere: [...(reason === undefined ? [] : [{ name, what, ...reason, ...ownerOf(service) }]), ...refused],
   };
 }
 
@@ -162,11 +163,11 @@ function unservedPorts(service: Service, { servedFamilies }: Surroundings): Unse
     if (protocol === 'SCTP') return 'SCTP is not supported in user space';
     return isServed ? undefined : wrongFamily;
   });
-  return [...byReason].flatMap(([reason, specs]) => {
+  return [...byReason].flatMap(([found, specs]) => {
     const [first] = specs;
-    if (reason === undefined || first === undefined) return [];
+    if (found === undefined || first === undefined) return [];
     const name = servicePortName(service.key, first.name);
-    return [{ name, ...moreThanOne(specs.length), reason, ...ownerOf(service) }];
+    return [{ name, ...moreThanOne(specs.length), found, ...ownerOf(service) }];
   });
 }
 
@@ -213,15 +214,15 @@ function chooseEndpoints(choice: Choice) {
 }
 
 /** Why no listener may use this endpoint; `undefined` when one may. */
-function refusalOf(known: Candidate, protocol: ProxiedProtocol, surroundings: Surroundings): string | undefined {
+function refusalOf(known: Candidate, protocol: ProxiedProtocol, surroundings: Surroundings): Found | undefined {
   return surroundings.addresses.loopReason(known.endpoint, protocol) ?? intrusionOf(known, surroundings);
 }
 
-function intrusionOf({ endpoint, state }: Candidate, { addresses }: Surroundings): string | undefined {
+function intrusionOf({ endpoint, state }: Candidate, { addresses }: Surroundings): Found | undefined {
   return addresses.intrusionReason(endpoint, state.isVouchedFor);
 }
 
-const OWN_ENDPOINT = 'it is an endpoint of the Service on this node, which keeps its clients';
+const OWN_ENDPOINT: Found = { found: 'it is an endpoint of the Service on this node, which keeps its clients' };
 
 /** The external IPs that may have rules for this port. */
 function externalIPsOf({ service, spec, surroundings, read }: Choice, known: readonly Candidate[]): Sifted<Address> {
@@ -287,7 +288,7 @@ interface Sifted<Part> {
 
 interface Sieve<Part> {
   /** Why it is left out. */
-  readonly reasonOf: (part: Part) => string | undefined;
+  readonly reasonOf: (part: Part) => Found | undefined;
   readonly kind: string;
   readonly nameOf: (part: Part) => string;
   readonly name: ServicePortName;
@@ -296,15 +297,19 @@ interface Sieve<Part> {
 
 /** Parts of one kind: those that are accepted, and the others by reason. */
 function sift<Part>(parts: readonly Part[], { reasonOf, kind, nameOf, name, service }: Sieve<Part>): Sifted<Part> {
-  const byReason = Map.groupBy(parts, reasonOf);
-  const { length } = byReason.get(undefined) ?? [];
+  const reasons = new Map<Part, Found>();
+  for (const part of parts) {
+    const reason = reasonOf(part);
+    if (reason !== undefined) reasons.set(part, reason);
+  }
   // Usually all are: return the Service's own list to save memory.
-  if (length === parts.length) return { accepted: parts, refused: [] };
-  const refused = [...byReason].flatMap(([reason, some]) => {
-    if (reason === undefined) return [];
-    return [{ name, what: `${kind} ${listed(some.map(nameOf), NAMED)}`, reason, ...ownerOf(service) }];
+  if (reasons.size === 0) return { accepted: parts, refused: [] };
+  const byReason = Map.groupBy(reasons, ([, reason]) => foundText(reason));
+  const refused = Array.from(byReason.values(), (some): RefusedPart => {
+    const names = some.map(([part]) => nameOf(part));
+    return { name, what: `${kind} ${listed(names, NAMED)}`, ...(some[0]?.[1] as Found), ...ownerOf(service) };
   });
-  return { accepted: byReason.get(undefined) ?? [], refused };
+  return { accepted: parts.filter((part) => !reasons.has(part)), refused };
 }
 
 function ofFamily(addresses: readonly Address[], family: IpFamily): readonly Address[] {
@@ -335,8 +340,9 @@ export function endpointVerdicts(
   return known.map((candidate) => {
     if (chosen.has(candidate)) return candidate;
     const isTooFar = isForNode && !isLocal(candidate, topology);
+    const refusal = refusalOf(candidate, spec.protocol, surroundings);
     const reason =
-      refusalOf(candidate, spec.protocol, surroundings) ??
+      (refusal && foundText(refusal)) ??
       (isTooFar ? 'on another node, and the policy is Local' : reasonInReach(candidate, hints));
     return { ...candidate, reason };
   });

@@ -2,6 +2,7 @@ import { type Address, type Cidr, cidrContains, isLoopback, type PortRange } fro
 import type { Endpoint, EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey, ServicePortName } from '../model/service.ts';
 import type { Destination, ProxiedProtocol } from '../model/service-port.ts';
+import type { Found } from '../util/found.ts';
 
 /** A NodePort, or a port for health checks. */
 export interface NodePort {
@@ -141,15 +142,15 @@ export class KnownAddresses {
    * Why this endpoint must not be used; `undefined` when it may. A connection to it would come back to the proxy, and
    * open another until descriptors run out; or publish what is for this machine alone.
    */
-  loopReason({ address, port }: Endpoint, protocol: ProxiedProtocol): string | undefined {
-    const because = (what: string) => `it is ${what}, so connections would come back to the proxy`;
+  loopReason({ address, port }: Endpoint, protocol: ProxiedProtocol): Found | undefined {
+    const because = (what: string) => ({ found: `it is ${what}, so connections would come back to the proxy` });
     // Anyone may write an external IP, so it does not count.
     if (this.#isAssigned({ address, port }, protocol)) return because('an address of a Service');
     if (!this.isThisNode(address)) return undefined;
     if (!this.#policy.isMarking && this.#hasNodePort(port, protocol)) return because('a NodePort on this node');
     if (this.proxyPorts[protocol].has(port)) return because("one of the proxy's own ports");
     if (protocol === 'TCP' && isLoopback(address) && this.#policy.httpPorts?.has(port)) {
-      return "it is an HTTP port of the proxy's own, which must not become public";
+      return { found: "it is an HTTP port of the proxy's own, which must not become public" };
     }
     return undefined;
   }
@@ -158,14 +159,15 @@ export class KnownAddresses {
    * Why this endpoint must not be used; `undefined` when it may. The proxy dials it from the node itself, past what the
    * node's firewall says of the interface of its client (docs/adr/0033).
    */
-  intrusionReason({ address, port }: Endpoint, isVouchedFor = false): string | undefined {
+  intrusionReason({ address, port }: Endpoint, isVouchedFor = false): Found | undefined {
     const { nodeEndpointPorts } = this.#policy;
     if (nodeEndpointPorts === undefined || !this.isThisNode(address)) return undefined;
     const isOfKubelet = KUBELET_PORTS.has(port);
     if (isVouchedFor && !isOfKubelet) return undefined;
     if (nodeEndpointPorts.some(({ first, last }) => port >= first && port <= last)) return undefined;
     const what = isOfKubelet ? "the kubelet's port of this node" : "at this node's own address and no Pod";
-    return `it is ${what}, which its firewall may close to clients; --node-endpoint-ports opens it`;
+    const found = `it is ${what}, which its firewall may close to clients`;
+    return { found, advice: '--node-endpoint-ports opens it' };
   }
 
   /**
@@ -178,36 +180,36 @@ export class KnownAddresses {
     protocol: ProxiedProtocol,
     service: ServiceKey,
     read: EndpointPorts = new Map(),
-  ): string | undefined {
+  ): Found | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
     const isUnlimited = allowedExternalIPs === undefined;
     if (!isUnlimited && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
-      return 'it is not among the external IPs that are allowed';
+      return { found: 'it is not among the external IPs that are allowed' };
     }
-    if (this.#clusterIPs.has(address)) return 'it is the cluster IP of a Service';
+    if (this.#clusterIPs.has(address)) return { found: 'it is the cluster IP of a Service' };
     // Without the mark, rules would also take the proxy's own connections to an endpoint of this Service.
     const isForeign = (key: ServiceKey) => key !== service || !isMarking;
     const taken = read.get(address) ?? this.#endpointPortsAt(address, isForeign);
     read.set(address, taken);
-    if (taken.has(`${port}/${protocol}`)) return 'it is an endpoint of a Service';
+    if (taken.has(`${port}/${protocol}`)) return { found: 'it is an endpoint of a Service' };
     const isApiServer = this.apiServers().some((server) => server.address === address && server.port === port);
-    if (isApiServer && protocol === 'TCP') return 'it is the API server';
+    if (isApiServer && protocol === 'TCP') return { found: 'it is the API server' };
     const isHere = this.nodeAddresses.has(address);
     // What an administrator allows is no other node.
     if (KUBELET_PORTS.has(port) && protocol === 'TCP' && (isHere || isUnlimited)) {
-      return "that port is the kubelet's on every node";
+      return { found: "that port is the kubelet's on every node" };
     }
     if (!isHere) {
       // Another node may have it, too, and serves the Service there.
       if (this.#isEndpointOfOther(address, service)) {
-        return 'an endpoint of another Service has this address, and keeps its connections';
+        return { found: 'an endpoint of another Service has this address, and keeps its connections' };
       }
       const isOfPod = podCidrs.some((cidr) => cidrContains(cidr, address));
-      return isOfPod ? 'it is in the range of pod addresses (--cluster-cidr)' : undefined;
+      return isOfPod ? { found: 'it is in the range of pod addresses (--cluster-cidr)' } : undefined;
     }
-    if (this.#hasNodePort(port, protocol)) return 'that port of this node is the NodePort of a Service';
+    if (this.#hasNodePort(port, protocol)) return { found: 'that port of this node is the NodePort of a Service' };
     const isTaken = isListening?.(address, port, protocol);
-    return isTaken ? 'a program on this node listens on that address and port' : undefined;
+    return isTaken ? { found: 'a program on this node listens on that address and port' } : undefined;
   }
 
   /**
@@ -215,16 +217,18 @@ export class KnownAddresses {
    * when they may. Rules would take the clients of a program that listens there. A Service port that has it already
    * keeps it: otherwise whoever can open a socket could take its clients.
    */
-  programRefusal(name: ServicePortName, to: PortOfNode, protocol: ProxiedProtocol): string | undefined {
+  programRefusal(name: ServicePortName, to: PortOfNode, protocol: ProxiedProtocol): Found | undefined {
     const { address, port } = to;
     if (address !== undefined && !this.nodeAddresses.has(address)) return undefined;
     const { httpPorts, isListening, nodePortAddresses, holds } = this.#policy;
-    if (protocol === 'TCP' && httpPorts?.has(port)) return "it is an HTTP port of the proxy's own; choose another port";
+    if (protocol === 'TCP' && httpPorts?.has(port)) {
+      return { found: "it is an HTTP port of the proxy's own", advice: 'choose another port' };
+    }
     // Nobody listens at nearly all ports, and addresses are read from the kernel.
     if (!isListening?.(address, port, protocol)) return undefined;
     const addresses = address === undefined ? nodePortAddresses?.() : undefined;
     if (addresses?.every((each) => !isListening(each, port, protocol)) || holds?.(name, to, protocol)) return undefined;
-    return 'a program on this node listens on that port; stop it, or choose another port';
+    return { found: 'a program on this node listens on that port', advice: 'stop it, or choose another port' };
   }
 
   apiServers(): readonly Endpoint[] {

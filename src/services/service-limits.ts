@@ -5,6 +5,8 @@ import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 /** The most rules that one Service may ask for in one address family (docs/adr/0035). */
 export const MAX_RULES = 2_048;
 
+const USE_SEVERAL = 'use several Services';
+
 export interface LimitedService {
   readonly service: Service;
   readonly unserved: readonly UnservedPort[];
@@ -27,8 +29,9 @@ export function withinLimits(service: Service, family: IpFamily): LimitedService
   const first = <T>(all: readonly T[], most: number, kind: string): readonly T[] => {
     const more = all.length - most;
     if (more <= 0) return all;
-    const reason = `a Service gets at most ${MAX_RULES} rules, its ports times addresses; use several Services`;
-    refused.push({ name: key, what: `${more} of its ${all.length} ${family} ${kind}`, reason, ...ownerOf(service) });
+    const what = `${more} of its ${all.length} ${family} ${kind}`;
+    const found = `a Service gets at most ${MAX_RULES} rules, its ports times addresses`;
+    refused.push({ name: key, what, found, advice: USE_SEVERAL, ...ownerOf(service) });
     return all.slice(0, most);
   };
   const served = ports.slice(0, MAX_RULES);
@@ -58,7 +61,8 @@ export function withinLimits(service: Service, family: IpFamily): LimitedService
             {
               name: servicePortName(key, beyond.name),
               ...moreThanOne(ports.length - MAX_RULES),
-              reason: `a Service gets at most ${MAX_RULES} ports; use several Services`,
+              found: `a Service gets at most ${MAX_RULES} ports`,
+              advice: USE_SEVERAL,
               ...ownerOf(service),
             },
           ],

@@ -6,6 +6,7 @@ import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
+import { foundText } from '../util/found.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf, stackOf } from '../util/text.ts';
@@ -232,11 +233,14 @@ export class Controller implements SourceSink {
     try {
       if (this.#stopped) return false;
       const delta = tracker.takeDelta(SERVICES_PER_STEP);
-      for (const { name, more, reason } of delta.unserved) {
-        this.#lines.warn(name, 'This Service port is not served', { ...(more !== undefined && { more }), reason });
+      for (const port of delta.unserved) {
+        const { name, more } = port;
+        const fields = { ...(more !== undefined && { more }), reason: foundText(port) };
+        this.#lines.warn(name, 'This Service port is not served', fields);
       }
-      for (const { name, what, reason } of delta.refused) {
-        this.#lines.warn(name, 'A part of this Service port is left out', { what, reason });
+      for (const part of delta.refused) {
+        const { name, what } = part;
+        this.#lines.warn(name, 'A part of this Service port is left out', { what, reason: foundText(part) });
       }
       for (const [key, err] of delta.failed) {
         if (err === undefined) log.info('The changes of this Service take effect again', { svc: key });

@@ -18,6 +18,7 @@ import {
   type UnservedPort,
 } from '../model/service-port.ts';
 import type { Clock, Timer } from '../util/clock.ts';
+import { type Found, FoundError } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs } from '../util/wait.ts';
@@ -89,10 +90,12 @@ const MAX_TRIES = 100;
 const WAKE_MS = 100;
 
 /** The same for every port, so that one event tells it. */
-const OVER_SHARE =
-  'its namespace has its share of the local ports of this node, and the rest is for others; widen --proxy-port-range';
+const OVER_SHARE: Found = {
+  found: 'its namespace has its share of the local ports of this node, and the rest is for others',
+  advice: 'widen --proxy-port-range',
+};
 
-class NoLocalPort extends Error {}
+class NoLocalPort extends FoundError {}
 
 /**
  * Keeps a listener for each endpoint set of the wanted Service ports of one address family. A listener lives as long as
@@ -413,11 +416,13 @@ export class Listeners {
         tried.add(port);
       }
     }
-    throw new NoLocalPort(
-      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other programs, ` +
-        `${ports.reserved} are reserved for them (net.ipv4.ip_local_reserved_ports), and the rest are in use by other ` +
-        'Service ports; widen --proxy-port-range, or reserve fewer and restart',
-    );
+    throw new NoLocalPort({
+      found:
+        `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other ` +
+        `programs, ${ports.reserved} are reserved for them (net.ipv4.ip_local_reserved_ports), and the rest are in use ` +
+        'by other Service ports',
+      advice: 'widen --proxy-port-range, or reserve fewer and restart',
+    });
   }
 
   #retryLater(slot: Slot, error: unknown): void {
@@ -429,7 +434,7 @@ export class Listeners {
     const { clock } = this.#options;
     const failure = messageOf(error);
     const lacksPort = error instanceof NoLocalPort;
-    if (lacksPort && failures === 1) this.#onUnserved({ name, reason: failure });
+    if (lacksPort && failures === 1) this.#onUnserved({ name, ...error.why });
     this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: failure, retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
     slot.state = { kind: 'closed', retry: { failures, failure, lacksPort, timer } };

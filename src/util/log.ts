@@ -1,8 +1,21 @@
+import { type Found, foundText } from './found.ts';
+
 /**
  * Fixed keys, so that a search for one finds every line: `svc` (ServicePortName), `port` (local port), `backend`,
  * `client`, `err`, `file`. Values are data from the network: sinks must encode them.
  */
-export type LogFields = Readonly<Record<string, string | number | boolean | undefined>>;
+export type LogFields = Readonly<Record<string, LogValue | Found | undefined>>;
+
+export type LogValue = string | number | boolean;
+
+/** Without what is absent, and with one text in place of each {@link Found}. */
+export function plainFields(fields: LogFields): Readonly<Record<string, LogValue>> {
+  const plain: Record<string, LogValue> = {};
+  for (const [key, value] of Object.entries(fields)) {
+    if (value !== undefined) plain[key] = typeof value === 'object' ? foundText(value) : value;
+  }
+  return plain;
+}
 
 export interface LogSink {
   info(message: string, fields?: LogFields): void;

@@ -1,9 +1,11 @@
+import { type Found, foundText } from './found.ts';
+
 /** What is wrong with one field of an untrusted object, in words for the person who must fix it. */
-export interface Problem {
+export interface Problem extends Found {
   /** As `spec.ports[1].nodePort`; empty for the object as a whole. */
   readonly field: string;
-  /** What is there and what is expected. Values are quoted and cut, so it is one short line. */
-  readonly problem: string;
+  /** It goes on where the name of the field ends. Values are quoted and cut, so it is one short line. */
+  readonly found: string;
 }
 
 export class FieldError extends Error {
@@ -11,7 +13,7 @@ export class FieldError extends Error {
   readonly problem: Problem;
 
   constructor(problem: Problem) {
-    super(problem.field === '' ? problem.problem : `${problem.field} ${problem.problem}`);
+    super(problem.field === '' ? foundText(problem) : `${problem.field} ${foundText(problem)}`);
     this.problem = problem;
   }
 }
@@ -111,11 +113,11 @@ export class Field {
 
   /** The error that says what this field holds and what was expected of it. */
   wrong(expected: string): FieldError {
-    return this.error(`is ${this.isPresent ? show(this.value) : 'missing'}; ${expected}`);
+    return this.error(`is ${this.isPresent ? show(this.value) : 'missing'}`, expected);
   }
 
-  error(problem: string): FieldError {
-    return new FieldError({ field: this.path, problem });
+  error(found: string, advice?: string): FieldError {
+    return new FieldError({ field: this.path, found, ...(advice !== undefined && { advice }) });
   }
 }
 

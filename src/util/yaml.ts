@@ -9,6 +9,7 @@ import {
   parseEvents,
   YAMLException,
 } from 'js-yaml';
+import { type Found, FoundError } from './found.ts';
 
 export interface ParsedDocument {
   /** Lists, objects, strings, numbers, booleans, null. Aliases make parts of it shared, or contain themselves. */
@@ -21,13 +22,13 @@ export interface ParsedDocument {
 }
 
 /** The text is neither YAML nor JSON, or is not safe to read. The message may quote the text. */
-export class DocumentError extends Error {
+export class DocumentError extends FoundError {
   override readonly name = 'DocumentError';
   /** From 1, in the text that was given. */
   readonly line: number;
 
-  constructor(message: string, line: number) {
-    super(message);
+  constructor(why: Found, line: number) {
+    super(why);
     this.line = line;
   }
 }
@@ -70,7 +71,8 @@ const MESSAGES: ReadonlyMap<string, string> = new Map([
 export function parseDocuments(text: string): ParsedDocument[] {
   if (text.length > MAX_CHARACTERS) {
     const limit = `${MAX_CHARACTERS / 1024 / 1024} MiB`;
-    throw new DocumentError(`a YAML document is larger than ${limit}; divide it by "---" or make it JSON`, 1);
+    const found = `a YAML document is larger than ${limit}`;
+    throw new DocumentError({ found, advice: 'divide it by "---" or make it JSON' }, 1);
   }
   try {
     const events = parseEvents(text, {});
@@ -91,7 +93,7 @@ export function parseDocuments(text: string): ParsedDocument[] {
   } catch (error) {
     if (!(error instanceof YAMLException)) throw error;
     const { reason, mark } = error;
-    throw new DocumentError(MESSAGES.get(reason) ?? reason.slice(0, 200), (mark?.line ?? 0) + 1);
+    throw new DocumentError({ found: MESSAGES.get(reason) ?? reason.slice(0, 200) }, (mark?.line ?? 0) + 1);
   }
 }
 

@@ -87,7 +87,7 @@ describe('the report', () => {
     log.error('Service "a/b" is not valid; it is left out', {
       ...place,
       field: 'spec.clusterIP',
-      err: 'is missing; write one',
+      err: { found: 'is missing', advice: 'write one' },
     });
     log.warn('Plain', { others: 'a.yaml' });
     assert.deepEqual(log.findings, [

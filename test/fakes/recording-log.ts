@@ -1,4 +1,4 @@
-import type { Log, LogFields } from '../../src/util/log.ts';
+import { type Log, type LogFields, plainFields } from '../../src/util/log.ts';
 
 export interface LogLine {
   readonly level: 'error' | 'warn' | 'info';
@@ -11,15 +11,15 @@ export class RecordingLog implements Log {
   readonly lines: LogLine[] = [];
 
   error(message: string, fields: LogFields = {}): void {
-    this.lines.push({ level: 'error', message, fields });
+    this.lines.push({ level: 'error', message, fields: plainFields(fields) });
   }
 
   warn(message: string, fields: LogFields = {}): void {
-    this.lines.push({ level: 'warn', message, fields });
+    this.lines.push({ level: 'warn', message, fields: plainFields(fields) });
   }
 
   info(message: string, fields: LogFields = {}): void {
-    this.lines.push({ level: 'info', message, fields });
+    this.lines.push({ level: 'info', message, fields: plainFields(fields) });
   }
 
   v(): Log {

@@ -234,8 +234,8 @@ describe('under kube-proxy’s names', () => {
     ipv4.rulesInstalled('nat', { total: 42, written: 3, leftOut: 2 });
     const [rules] = await samplesOf('userspace_proxy_rules_left_out', { ip_family: 'IPv4', table: 'nat' });
     assert.equal(rules?.value, 2);
-    const part = { name: 'shop/web', what: 'endpoint', reason: 'loop' } as const;
-    ipv4.stateChanged({ upserted: [], removed: [], refused: [part], unserved: [{ name: 'shop/web', reason: 'SCTP' }] });
+    const part = { name: 'shop/web', what: 'endpoint', found: 'loop' } as const;
+    ipv4.stateChanged({ upserted: [], removed: [], refused: [part], unserved: [{ name: 'shop/web', found: 'SCTP' }] });
     const [parts] = await samplesOf('userspace_proxy_service_parts_left_out_total', { ip_family: 'IPv4' });
     assert.equal(parts?.value, 2);
   });

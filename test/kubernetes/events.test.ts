@@ -31,7 +31,7 @@ function setUp({ node = 'node-1', post = async (): Promise<unknown> => ({}) } = 
 
 test('the event is a warning on the Service, in its namespace, and says which port and why', async () => {
   const { posted, events, pass } = setUp();
-  events.report({ name: 'shop/web:sctp', reason: 'SCTP is not supported in user space', uid: 'a-b-c' });
+  events.report({ name: 'shop/web:sctp', found: 'SCTP is not supported in user space', uid: 'a-b-c' });
   await pass(15_000);
   const name = posted[0]?.body.metadata.name ?? '';
   assert.match(name, /^web\.[0-9a-f]{16}$/);
@@ -58,7 +58,7 @@ test('the event is a warning on the Service, in its namespace, and says which po
 test('every node gives the event the same name, so that the cluster has it once; a Service made anew has its own', async () => {
   const nameOf = async (node: string, uid: string, port = 'sctp'): Promise<string> => {
     const { posted, events, pass } = setUp({ node });
-    events.report({ name: `shop/web:${port}`, reason: 'SCTP', uid });
+    events.report({ name: `shop/web:${port}`, found: 'SCTP', uid });
     await pass(15_000);
     return posted[0]?.body.metadata.name ?? assert.fail();
   };
@@ -75,11 +75,11 @@ test('that another node has written it is no trouble; any other refusal is logge
       throw new ApiError('status', `HTTP ${status}`, { status });
     },
   });
-  events.report({ name: 'shop/web', reason: 'SCTP' });
+  events.report({ name: 'shop/web', found: 'SCTP' });
   await pass(15_000);
   assert.deepEqual(log.lines, []);
   status = 403;
-  events.report({ name: 'shop/db', reason: 'SCTP' });
+  events.report({ name: 'shop/db', found: 'SCTP' });
   await pass(15_000);
   assert.deepEqual(
     log.lines.map(({ message }) => message),
@@ -90,9 +90,9 @@ test('that another node has written it is no trouble; any other refusal is logge
 test('a thousand at once become three events of each namespace, spread over time, and one line in the log', async () => {
   const { posted, log, events, clock, pass } = setUp();
   for (let i = 0; i < 1_000; i++) {
-    for (const port of ['a', 'b']) events.report({ name: `shop/web-${i}:${port}`, reason: 'SCTP' });
+    for (const port of ['a', 'b']) events.report({ name: `shop/web-${i}:${port}`, found: 'SCTP' });
   }
-  for (let i = 0; i < 100; i++) events.report({ name: `ns-${i}/web`, more: 4_999, reason: 'SCTP' });
+  for (let i = 0; i < 100; i++) events.report({ name: `ns-${i}/web`, more: 4_999, found: 'SCTP' });
   await pass(0);
   assert.equal(posted.length, 0, 'other nodes have started, too');
   for (let sent = 1; sent <= 30; sent++) {
@@ -109,7 +109,7 @@ test('a thousand at once become three events of each namespace, spread over time
     ],
   );
   assert.equal(log.lines.length, 1);
-  events.report({ name: 'shop/late', reason: 'SCTP' });
+  events.report({ name: 'shop/late', found: 'SCTP' });
   await pass(15_000);
   assert.equal(posted.length, 31);
 });
@@ -117,8 +117,8 @@ test('a thousand at once become three events of each namespace, spread over time
 test('a namespace whose Services change all the time is rationed, and others are not', async () => {
   const { posted, events, pass } = setUp();
   for (let second = 0; second < 600; second++) {
-    events.report({ name: `hog/web-${second}`, reason: 'SCTP' });
-    if (second === 500) events.report({ name: 'shop/web', reason: 'SCTP' });
+    events.report({ name: `hog/web-${second}`, found: 'SCTP' });
+    if (second === 500) events.report({ name: 'shop/web', found: 'SCTP' });
     await pass(1_000);
   }
   await pass(60_000);
@@ -132,7 +132,7 @@ test('a part of a Service that is left out has an event, too', async () => {
   events.report({
     name: 'shop/web',
     what: '7 of its 4103 external IPs',
-    reason: 'a Service gets at most 4096',
+    found: 'a Service gets at most 4096',
     uid: 'a',
   });
   await pass(15_000);
@@ -145,7 +145,7 @@ test('a part of a Service that is left out has an event, too', async () => {
 
 test('a program that ends sends none', async () => {
   const { posted, events, controller, clock } = setUp();
-  events.report({ name: 'shop/web', reason: 'SCTP' });
+  events.report({ name: 'shop/web', found: 'SCTP' });
   controller.abort();
   await settle();
   assert.deepEqual([posted.length, clock.pendingTimers], [0, 0]);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type FileState, NO_FILE, nextFileState } from '../../src/manifests/file-state.ts';
 import { type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
+import { plainFields } from '../../src/util/log.ts';
 
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
 
@@ -30,7 +31,8 @@ class Subject {
   takes(reading: Reading): string[] {
     const { state, reports } = nextFileState('f.yaml', this.state, reading);
     this.state = state;
-    return reports.map(({ level, message, fields }) => {
+    return reports.map(({ level, message, fields: given }) => {
+      const fields = plainFields(given);
       assert.equal(fields['file'], 'f.yaml');
       const place = fields['document'] === undefined ? '' : ` ${fields['document']}:${fields['line']}`;
       const what = [fields['field'], fields['err']].filter((part) => part !== undefined && part !== '').join(' ');
@@ -102,7 +104,7 @@ test('a file that never could be used does not claim to have a last good state',
 test('faults of objects that stand while the file is broken are not reported anew', () => {
   const subject = new Subject();
   subject.reads(service('a', 'bad'));
-  subject.takes({ status: 'unusable', err: 'it is larger than 64 MiB' });
+  subject.takes({ status: 'unusable', err: { found: 'it is larger than 64 MiB' } });
   assert.deepEqual(subject.reads(service('a', 'bad')), ['info: A manifest file is valid again |']);
 });
 

@@ -17,6 +17,7 @@ import { type TestContext, test } from 'node:test';
 import { type Content, ManifestFiles } from '../../src/manifests/manifest-files.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { foundText } from '../../src/util/found.ts';
 
 function setUp(t: TestContext) {
   const dir = mkdtempSync(join(tmpdir(), 'manifests-'));
@@ -121,7 +122,7 @@ test('a file that is too large or no text is refused until it is another one', a
   await files.scan();
   clock.advance(1_000);
   assert.deepEqual(
-    (await changesIn(files)).map(({ content }) => content.status === 'refused' && content.err),
+    (await changesIn(files)).map(({ content }) => content.status === 'refused' && foundText(content.err)),
     ['it is larger than 64 MiB; divide it into several files', 'it is not UTF-8 text'],
   );
   assert.deepEqual(await settledScan(), []);

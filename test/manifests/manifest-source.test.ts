@@ -399,7 +399,7 @@ test('endpoints that match no Service are told once with their place, across fil
   assert.deepEqual(others, []);
   assert.equal(told?.message, 'Endpoints "default/a" does not match a Service');
   const { err, ...place } = told.fields;
-  assert.deepEqual(place, { file: path('m/b.yaml'), document: 1, line: 2, field: undefined });
+  assert.deepEqual(place, { file: path('m/b.yaml'), document: 1, line: 2 });
   assert.match(String(err), /^its port "web" \(TCP\) is not in Service "default\/a", which waits for/);
 
   put('m/a.yaml', service('a', 2));

@@ -4,6 +4,7 @@ import type { ObjectId } from '../../src/manifests/file-state.ts';
 import { mismatches } from '../../src/manifests/mismatches.ts';
 import { readManifest } from '../../src/manifests/read-manifest.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
+import { foundText } from '../../src/util/found.ts';
 
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
 
@@ -27,7 +28,7 @@ function said(...documents: string[]): string[] {
   const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
   let step = reader.next();
   while (!step.done) step = reader.next();
-  if (step.value.status !== 'read') return assert.fail(step.value.err);
+  if (step.value.status !== 'read') return assert.fail(step.value.err.found);
   for (const object of step.value.documents.flatMap(({ objects: found }) => found)) {
     if (object.status !== 'known') return assert.fail(object.status);
     const { kind, key, decoded } = object;
@@ -37,7 +38,7 @@ function said(...documents: string[]): string[] {
       objects.set(`${kind} "${key}"`, { event });
     }
   }
-  return [...mismatches(objects, leftOut)].map(([id, problem]) => `${id}: ${problem}`);
+  return [...mismatches(objects, leftOut)].map(([id, problem]) => `${id}: ${foundText(problem)}`);
 }
 
 test('endpoints that match their Service are fine; so is a Service without endpoints', () => {

@@ -2,14 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Kind } from '../../src/kubernetes/objects/kubernetes-object.ts';
 import { mistakenKind, partsWithoutEffect } from '../../src/manifests/mistakes.ts';
+import { FieldError } from '../../src/util/untrusted.ts';
 
 const kind = (name: unknown, apiVersion?: unknown) => {
   const mistake = mistakenKind({ kind: name, apiVersion, metadata: { name: 'a' } });
-  return mistake && `${mistake.problem.field} ${mistake.problem.problem}`;
+  return mistake && new FieldError(mistake.problem).message;
 };
 
 const parts = (spec: unknown) =>
-  partsWithoutEffect({ spec }, 'Service').map(({ field, problem }) => `${field} ${problem}`);
+  partsWithoutEffect({ spec }, 'Service').map((problem) => new FieldError(problem).message);
 
 test('a kind that is nearly ours was meant to be ours', () => {
   assert.equal(kind('Endpoint', 'v1'), 'kind is "Endpoint"; did you mean Endpoints?');
@@ -58,7 +59,7 @@ test('a field that no Service has is named with the one that was meant', () => {
 
 test('fields below spec, and of endpoints, are looked at, too', () => {
   const fields = (kind: Kind, object: unknown) =>
-    partsWithoutEffect(object, kind).map(({ field, problem }) => `${field} ${problem}`);
+    partsWithoutEffect(object, kind).map((problem) => new FieldError(problem).message);
   assert.deepEqual(
     fields('Service', {
       specs: {},

@@ -16,7 +16,7 @@ function read(text: string, known: KnownPieces = new Map()): Reading {
 /** The pieces of a file that were parsed by themselves, with the line of the document in each. */
 function pieces(text: string): [number, string][] {
   const reading = read(text);
-  if (reading.status !== 'read') return assert.fail(reading.err);
+  if (reading.status !== 'read') return assert.fail(reading.err.found);
   const lines = reading.documents.map(({ line }) => line);
   return [...split(text)].map(({ piece }, index) => [lines[index] ?? 0, piece]);
 }
@@ -57,7 +57,7 @@ test('documents are numbered from 1 and know their lines in the file; empty ones
 
 test('a mistake is reported with the number of its document and its line in the file', () => {
   const reading = read('kind: A\n---\nkind: B\n---\na: 1\na: 2\n');
-  assert.deepEqual(reading, { status: 'unusable', err: 'a key is there twice', document: 3, line: 6 });
+  assert.deepEqual(reading, { status: 'unusable', err: { found: 'a key is there twice' }, document: 3, line: 6 });
 });
 
 const service = (name: string, port = 80, more = '') =>
@@ -69,7 +69,7 @@ function decodedAgain(before: string, after: string): number {
   const known = knownPieces(state);
   const reading = read(after, known);
   assert.deepEqual(reading, read(after));
-  if (reading.status !== 'read') return assert.fail(reading.err);
+  if (reading.status !== 'read') return assert.fail(reading.err.found);
   const kept = new Set<unknown>([...known.values()].map(({ object }) => object));
   return reading.documents
     .flatMap(({ objects }) => objects)

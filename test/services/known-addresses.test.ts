@@ -136,7 +136,7 @@ for (const [kind, cases] of [
             ? addresses.loopReason(at, protocol)
             : addresses.externalIpRefusal(at, protocol, 'shop/web');
         if (reason === undefined) assert.equal(found, undefined);
-        else assert.match(found ?? '', reason);
+        else assert.match(found?.found ?? '', reason);
       });
     }
   });
@@ -144,7 +144,7 @@ for (const [kind, cases] of [
 
 test('an endpoint of the Service itself counts unless rules leave the connections of the proxy alone', () => {
   const at = { address: address('10.244.1.11'), port: 8080 };
-  assert.match(known().externalIpRefusal(at, 'TCP', 'shop/api') ?? '', /an endpoint of a Service/);
+  assert.match(known().externalIpRefusal(at, 'TCP', 'shop/api')?.found ?? '', /an endpoint of a Service/);
   assert.equal(known({ isMarking: true }).externalIpRefusal(at, 'TCP', 'shop/api'), undefined);
   assert.equal(known().externalIpRefusal({ ...at, port: 8081 }, 'TCP', 'shop/api'), undefined);
 });

@@ -5,6 +5,7 @@ import type { Service, ServiceKey, ServicePortSpec } from '../../src/model/servi
 import { destinations, type ServicePort } from '../../src/model/service-port.ts';
 import { MAX_RULES } from '../../src/services/service-limits.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
+import { foundText } from '../../src/util/found.ts';
 import { service as anyService, endpointAddress, address as ip } from '../support/model.ts';
 
 /** What one Service may ask for, and cost the others. */
@@ -55,13 +56,15 @@ describe('a Service with many ports and addresses', () => {
       {
         name: 'shop/web',
         what: '1 of its 3 IPv4 load-balancer IPs',
-        reason: 'a Service gets at most 2048 rules, its ports times addresses; use several Services',
+        found: 'a Service gets at most 2048 rules, its ports times addresses',
+        advice: 'use several Services',
         uid: 'a-b-c',
       },
       {
         name: 'shop/web',
         what: '247 of its 300 IPv4 external IPs',
-        reason: 'a Service gets at most 2048 rules, its ports times addresses; use several Services',
+        found: 'a Service gets at most 2048 rules, its ports times addresses',
+        advice: 'use several Services',
         uid: 'a-b-c',
       },
     ]);
@@ -81,8 +84,8 @@ describe('a Service with many ports and addresses', () => {
       refused.map(({ what }) => what),
       ['1 of its 1 IPv4 load-balancer IPs', '2 of its 2 IPv4 external IPs'],
     );
-    const reason = 'a Service gets at most 2048 ports; use several Services';
-    assert.deepEqual(unserved, [{ name: 'shop/web:p2048', more: 2, reason, uid: 'a-b-c' }]);
+    const why = { found: 'a Service gets at most 2048 ports', advice: 'use several Services' };
+    assert.deepEqual(unserved, [{ name: 'shop/web:p2048', more: 2, ...why, uid: 'a-b-c' }]);
   });
 
   test('accepts the first of its source ranges, so fewer clients and never more', () => {
@@ -131,10 +134,7 @@ test('the endpoints at an external IP are read once for all ports of a Service',
   it.apply([{ kind: 'EndpointSlice', key: 'shop/db', value: { key: 'shop/db', service: 'shop/db', group } }]);
   reads = 0;
   put({ ports: ports(500), externalIPs: [ip('198.51.0.7')] });
-  assert.deepEqual(
-    it.takeDelta().refused.filter(({ reason }) => reason === 'it is an endpoint of a Service').length,
-    1,
-  );
+  assert.deepEqual(it.takeDelta().refused.filter(({ found }) => found === 'it is an endpoint of a Service').length, 1);
   assert.equal(reads, 1);
 });
 
@@ -143,7 +143,7 @@ test('five thousand SCTP ports are one report', () => {
   put({ ports: ports(5_000, 'SCTP') });
   const { unserved } = it.takeDelta();
   assert.deepEqual(
-    unserved.map(({ name, more, reason }) => [name, more, reason]),
+    unserved.map((port) => [port.name, port.more, foundText(port)]),
     [
       ['shop/web:p2048', 2_951, 'a Service gets at most 2048 ports; use several Services'],
       ['shop/web:p0', 2_047, 'SCTP is not supported in user space'],
@@ -177,7 +177,7 @@ describe('Services that share an external IP', () => {
     it.takeDelta();
     endpointAt(SHARED, 8);
     assert.equal(it.pendingServices, 501);
-    const reasons = Map.groupBy(it.takeDelta().refused, ({ reason }) => reason);
+    const reasons = Map.groupBy(it.takeDelta().refused, ({ found }) => found);
     assert.deepEqual([...reasons].map(([reason, { length }]) => [/^it is an endpoint/.test(reason), length]).sort(), [
       [false, 499],
       [true, 1],

@@ -51,6 +51,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
     ...{ clock, log, ports, node: () => nodeFacts() },
     iptables: {
       flavour: 'nft',
+      canRemove: true,
       save: checked((family: IpFamily, table: Table) => iptables.save(family, table)),
       restore: checked((family: IpFamily, text: string) => iptables.restore(family, text)),
       list: async (family, table, chain) => {
@@ -146,7 +147,7 @@ describe('the controller', () => {
       unserved.map(({ name, uid }) => `${name} ${uid}`),
       ['shop/late u-1'],
     );
-    assert.match(unserved[0]?.reason ?? '', /its share of the local ports/);
+    assert.match(unserved[0]?.found ?? '', /its share of the local ports/);
   });
 
   test('applies endpoint changes to the data plane at once, without iptables', async () => {

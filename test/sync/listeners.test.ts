@@ -6,6 +6,7 @@ import { namedEndpoint } from '../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
+import { foundText } from '../../src/util/found.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -378,7 +379,7 @@ describe('listeners', () => {
   test('of a namespace with its share of local ports wait until it has fewer, while others are served', async () => {
     const h = harness({ first: 30_000, last: 30_009 });
     const unserved: string[] = [];
-    h.listeners.onUnserved(({ name, reason }) => unserved.push(`${name}: ${reason}`));
+    h.listeners.onUnserved((port) => unserved.push(`${port.name}: ${foundText(port)}`));
     const names = Array.from({ length: 10 }, (_, i) => `hog/s:${i}` as ServicePortName);
     for (const name of names) h.listeners.want(servicePort({ name }));
     await h.listeners.settled();

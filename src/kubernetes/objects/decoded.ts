@@ -78,6 +78,6 @@ export class Warnings {
 
   list(): readonly Problem[] {
     if (this.#more === 0) return this.#problems;
-    return [...this.#problems, { field: '', problem: `has ${this.#more} more parts that are left out` }];
+    return [...this.#problems, { field: '', found: `has ${this.#more} more parts that are left out` }];
   }
 }

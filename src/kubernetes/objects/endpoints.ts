@@ -76,7 +76,7 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, decoding: Decoding): 
   const { warnings, file } = decoding;
   // All addresses are one backend. Upstream uses only the first, too (`pkg/proxy/endpointslicecache.go`).
   const first = endpoint.get('addresses').items()[0];
-  if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
+  if (first === undefined) throw endpoint.get('addresses').error('is empty', 'expected an address');
   const parsed = endpointAddress(first, file);
   if (familyOf(parsed) !== family) throw first.wrong(`expected an ${family} address, as addressType says`);
 
@@ -137,7 +137,7 @@ function decodePorts(ports: Field, warnings: Warnings): EndpointPort[] {
   const numbered = ports.items().filter((field) => {
     const port = field.get('port');
     // Without a number it means "all ports", so there is nothing to connect to; upstream leaves it out as well.
-    if (!port.isPresent) warnings.add({ field: port.path, problem: 'is missing; a proxy needs a number' });
+    if (!port.isPresent) warnings.add({ field: port.path, found: 'is missing', advice: 'a proxy needs a number' });
     return port.isPresent;
   });
   return numbered.map(decodePort);

@@ -53,7 +53,7 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
 /** What to say of a slice for which {@link serviceOfSlice} finds none. */
 export function missingServiceOf(slice: Field): Problem {
   const { path } = slice.get('metadata').get('labels').get(SERVICE_NAME_LABEL);
-  return { field: path, problem: 'is missing; write the name of the Service' };
+  return { field: path, found: 'is missing', advice: 'write the name of the Service' };
 }
 
 /** Distinguishes an object from earlier ones of its name; `undefined` in a file. */

@@ -77,5 +77,5 @@ function decodeScheduler(
   if (text === undefined) return {};
   const found = findScheduler(Object.hasOwn(OTHER_NAMES, text) ? (OTHER_NAMES[text] as string) : text);
   if ('name' in found) return { scheduler: found.name };
-  return { refusedScheduler: { what: `the scheduler ${show(text)} of ${annotation}`, reason: found.reason } };
+  return { refusedScheduler: { what: `the scheduler ${show(text)} of ${annotation}`, ...found } };
 }

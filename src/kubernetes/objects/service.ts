@@ -88,10 +88,9 @@ function isHeadless(spec: Field): boolean {
 /** An API server assigns a missing address. `ranges`: families in which files get one, none of them of `families`. */
 function unassigned(spec: Field, ranges: readonly IpFamily[] = [], families: readonly IpFamily[] = []): Skip {
   const range = ranges.length === 0 ? '' : ` a range of ${families.join(' or ')}, too`;
-  const problem =
-    'is missing, and only an API server assigns one; ' +
-    `write a free address, or give --service-cluster-ip-range${range}`;
-  return new Skip('it has no cluster IP', { field: spec.get('clusterIP').path, problem });
+  const advice = `write a free address, or give --service-cluster-ip-range${range}`;
+  const found = 'is missing, and only an API server assigns one';
+  return new Skip('it has no cluster IP', { field: spec.get('clusterIP').path, found, advice });
 }
 
 /** As an API server fills them in: one family unless the Service asks for both, by default the cluster's first. */
@@ -140,7 +139,7 @@ interface PortRules {
 
 function decodePorts(ports: Field, { hasNodePorts, isOfFile }: PortRules): ServicePortSpec[] {
   const fields = ports.items();
-  if (fields.length === 0) throw ports.error('is empty; expected at least one port');
+  if (fields.length === 0) throw ports.error('is empty', 'expected at least one port');
   const names = new Set<string>();
   const portNumbers = new Set<string>();
   const nodePorts = new Set<string>();
@@ -148,7 +147,7 @@ function decodePorts(ports: Field, { hasNodePorts, isOfFile }: PortRules): Servi
   return fields.map((field) => {
     const name = portName(field.get('name'));
     if (name === '' && fields.length > 1)
-      throw field.get('name').error('is missing; only a single port may be unnamed');
+      throw field.get('name').error('is missing', 'only a single port may be unnamed');
     addUnique(names, name, field.get('name'));
     const { value: targetPort } = field.get('targetPort');
     const spec: ServicePortSpec = {

@@ -106,11 +106,11 @@ export class DataPlaneLog implements DataPlaneObserver {
 
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
     const message = LIMITED[limit];
-    const [what, reason] =
+    const [what, found] =
       limit === 'descriptors'
         ? ['some new clients', "its namespace holds its share of the node's descriptors"]
         : ['some new UDP flows', message.slice(message.indexOf(': ') + 2)];
-    this.#atBound(message, { name, what, reason }, client);
+    this.#atBound(message, { name, what, found }, client);
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
@@ -121,7 +121,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   clientsForgotten({ name }: Parameters<DataPlaneObserver['clientsForgotten']>[0]): void {
-    this.#atBound(FORGOTTEN, { name, what: 'the affinity of some clients', reason: 'too many are remembered' });
+    this.#atBound(FORGOTTEN, { name, what: 'the affinity of some clients', found: 'too many are remembered' });
   }
 
   /** Logs what is still suppressed and forgets every group. */

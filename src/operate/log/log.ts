@@ -3,7 +3,7 @@ import { Writable } from 'node:stream';
 import winston from 'winston';
 import type { EventView } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import type { Log, LogFields } from '../../util/log.ts';
+import { type Log, type LogFields, plainFields } from '../../util/log.ts';
 import { printable } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 import type { LogOutput } from './output.ts';
@@ -39,7 +39,7 @@ interface Entry {
   /** A {@link Severity}, or `v1` to `v10`. */
   readonly level: string;
   readonly message: string;
-  readonly fields: LogFields;
+  readonly fields: ReturnType<typeof plainFields>;
   /** When it was logged, in milliseconds since 1970. */
   readonly at: number;
 }
@@ -78,16 +78,14 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
   const remembered = new Writable({
     objectMode: true,
     write: ({ level, message, fields, at }: Entry, _encoding, done) => {
-      const shown = Object.entries(fields).filter(([, value]) => value !== undefined) as [
-        string,
-        string | number | boolean,
-      ][];
       events.push({
         id: ++lastEventId,
         at,
         level: level as Severity,
         message: cut(message),
-        fields: Object.fromEntries(shown.map(([key, value]) => [key, typeof value === 'string' ? cut(value) : value])),
+        fields: Object.fromEntries(
+          Object.entries(fields).map(([key, value]) => [key, typeof value === 'string' ? cut(value) : value]),
+        ),
       });
       if (events.length > MAX_EVENTS) events.shift();
       done();
@@ -106,7 +104,7 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
   const log = (level: string, message: string, fields: LogFields = {}): void => {
     unwritten++;
     lines[severityOf(level)]++;
-    logger.log({ level, message, fields, at: clock.wallNow() } satisfies Entry);
+    logger.log({ level, message, fields: plainFields(fields), at: clock.wallNow() } satisfies Entry);
   };
   return {
     error: (message, fields) => log('error', message, fields),

@@ -25,6 +25,7 @@ import {
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
+import { foundText } from '../../util/found.ts';
 import { listed } from '../../util/text.ts';
 import { eachInSlices, oneAtATime } from '../../util/wait.ts';
 import { type ClientAddresses, seenAddress } from './seen-address.ts';
@@ -286,7 +287,7 @@ async function untouched(facts: Facts, { missing }: Extract<Fate, { kind: 'passe
   }
   const where = `no Service is at ${endpointName(question)}/${protocol}`;
   const [refused] = tracker.refusedAt(address, port, protocol);
-  if (refused !== undefined) return notTaken(`${refused.name} ${goesWithout([refused])}`, refused.name);
+  if (refused !== undefined) return notTaken(`${refused.name} ${foundText(goesWithout([refused]))}`, refused.name);
   const others = tracker.withAddress(address).map((each) => `${each.port}/${each.protocol} of ${each.name}`);
   if (others.length > 0) return notTaken(`${where}, but this address has ${listed(others, MAX_NAMES)}`);
   const names = await servicesWith(facts);

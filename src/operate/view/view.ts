@@ -35,6 +35,7 @@ import {
   type View,
 } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
+import { foundText } from '../../util/found.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { connectTime, type Histogram, sumOf } from './connect-times.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
@@ -51,7 +52,7 @@ interface CarriedPorts {
   /** What it claims and another Service port has. */
   conflictsOf(name: ServicePortName): readonly Conflict[];
   /** What it goes without for another reason. */
-  refusedOf(name: ServicePortName): readonly Pick<RefusedPart, 'what' | 'reason'>[];
+  refusedOf(name: ServicePortName): readonly Pick<RefusedPart, 'what' | 'found' | 'advice'>[];
 }
 
 export interface ViewSources {
@@ -177,7 +178,7 @@ export class RunningView implements View {
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
         missing: [
-          ...conflicts.map(({ what, holder }) => ({ what, reason: heldBy(holder) })),
+          ...conflicts.map(({ what, holder }) => ({ what, ...heldBy(holder) })),
           ...(pipeline?.refusedOf(name) ?? []),
         ],
       }),
@@ -278,7 +279,7 @@ interface Facts {
   readonly isDrained: boolean;
   readonly whyEmpty: () => string | undefined;
   /** What it goes without. */
-  readonly missing: readonly Pick<RefusedPart, 'what' | 'reason'>[];
+  readonly missing: readonly Pick<RefusedPart, 'what' | 'found' | 'advice'>[];
 }
 
 function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
@@ -292,7 +293,7 @@ function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'r
     return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
   }
   if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
-  if (missing.length > 0) return { state: 'degraded', reason: `it ${goesWithout(missing)}` };
+  if (missing.length > 0) return { state: 'degraded', reason: `it ${foundText(goesWithout(missing))}` };
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
   if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };

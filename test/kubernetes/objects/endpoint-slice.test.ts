@@ -132,7 +132,9 @@ test('a port without a number means all ports and is left out with a warning', (
     }),
   );
   assert.deepEqual(okValue(decoded).group.ports, [{ name: '', protocol: 'TCP', port: 80 }]);
-  assert.deepEqual(warningsOf(decoded), [{ field: 'ports[0].port', problem: 'is missing; a proxy needs a number' }]);
+  assert.deepEqual(warningsOf(decoded), [
+    { field: 'ports[0].port', found: 'is missing', advice: 'a proxy needs a number' },
+  ]);
 });
 
 test('a bad port, type, name or label makes the slice invalid', () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type Decoded, decoding, type FileRules } from '../../../src/kubernetes/objects/decoded.ts';
 import * as decoders from '../../../src/kubernetes/objects/endpoints.ts';
 import * as services from '../../../src/kubernetes/objects/service.ts';
+import { foundText } from '../../../src/util/found.ts';
 import { Field, type Problem } from '../../../src/util/untrusted.ts';
 
 type Json = Record<string, unknown>;
@@ -51,7 +52,7 @@ export function warningsOf(decoded: Decoded<unknown>): readonly Problem[] {
 /** `field problem` of an invalid object. */
 export function problemOf(decoded: Decoded<unknown>): string {
   if (decoded.status !== 'invalid') assert.fail(`expected a problem, got ${JSON.stringify(decoded)}`);
-  return `${decoded.problem.field} ${decoded.problem.problem}`;
+  return `${decoded.problem.field} ${foundText(decoded.problem)}`;
 }
 
 export const decodeService = (object: unknown, file?: FileRules) =>

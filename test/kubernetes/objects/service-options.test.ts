@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SCHEDULERS } from '../../../src/model/scheduler.ts';
+import { foundText } from '../../../src/util/found.ts';
 import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
 
 function decode(annotations: unknown) {
@@ -32,7 +33,8 @@ test('a wrong annotation is left out with a warning, and the Service is served',
   assert.deepEqual(warningsOf(decoded), [
     {
       field: 'metadata.annotations[kube-userspace-proxy/client-address]',
-      problem: 'is "Node"; expected preserve or node',
+      found: 'is "Node"',
+      advice: 'expected preserve or node',
     },
   ]);
   for (const hostile of ['', 7, {}, ['v1'], 'x'.repeat(100_000)]) {
@@ -58,7 +60,7 @@ test('a warning says that the PROXY protocol has no effect on UDP ports', () => 
     assert.deepEqual(warningsOf(decoded(protocols)), [
       {
         field: 'metadata.annotations[kube-userspace-proxy/proxy-protocol]',
-        problem: 'has no effect on UDP ports: only a TCP connection can begin with a header',
+        found: 'has no effect on UDP ports: only a TCP connection can begin with a header',
       },
     ]);
   }
@@ -82,14 +84,14 @@ test('the silence after which a UDP question is asked again is a duration, in st
   }
   for (const wrong of ['', '9ms', '5001ms', '0', '-1s', '300', 300, {}, 'x'.repeat(100_000)]) {
     assert.equal('options' in okValue(decoded(wrong)), false);
-    const problem = warningsOf(decoded(wrong))[0]?.problem ?? '';
+    const problem = foundText(warningsOf(decoded(wrong))[0] ?? assert.fail());
     assert.match(problem, /expected a (duration from 10ms to 5s, such as "300ms"|string)$/);
     assert.ok(problem.length < 300);
   }
   assert.deepEqual(warningsOf(decoded('300ms', 'TCP')), [
     {
       field: 'metadata.annotations[kube-userspace-proxy/udp-replay]',
-      problem: 'has no effect: the Service has no UDP port',
+      found: 'has no effect: the Service has no UDP port',
     },
   ]);
 });
@@ -114,12 +116,14 @@ test('a scheduler that there is not is noted with the reason', () => {
   const refused = (annotations: object) => okValue(decode(annotations)).options?.refusedScheduler;
   assert.deepEqual(refused({ [KUBE_ROUTER]: 'dh' }), {
     what: 'the scheduler "dh" of kube-router.io/service.scheduler',
-    reason: 'it chooses by the destination, and a Service port is one destination; sh chooses by the client',
+    found: 'it chooses by the destination, and a Service port is one destination',
+    advice: 'sh chooses by the client',
   });
-  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.reason ?? '', /no such/);
+  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.found ?? '', /no such/);
   for (const name of ['', 'RR', 'toString', '__proto__', 'x'.repeat(100_000)]) {
-    const { what, reason } = refused({ [OURS]: name }) ?? assert.fail(name);
-    assert.match(reason, /there is no such scheduler; there are rr, /);
+    const refusal = refused({ [OURS]: name }) ?? assert.fail(name);
+    const { what } = refusal;
+    assert.match(foundText(refusal), /there is no such scheduler; there are rr, /);
     assert.ok(what.length < 200);
   }
   for (const hostile of [7, {}, ['rr']]) {

@@ -62,7 +62,7 @@ test('in a file, a Service without a cluster IP is served where it gets one, or 
   const other = service({ clusterIP: undefined, ...plain, ipFamilies: ['IPv6'] });
   const skipped = decodeService(other, { clusterIpFamilies: ['IPv4'], loopbackEndpoints: false });
   assert.match(
-    skipped.status === 'skipped' ? (skipped.problem?.problem ?? '') : '',
+    skipped.status === 'skipped' ? (skipped.problem?.advice ?? '') : '',
     /give --service-cluster-ip-range a range of IPv6, too$/,
   );
   assert.equal(familiesOf({ clusterIP: 'None' }, 'IPv4'), 'skipped');
@@ -115,11 +115,11 @@ test('a bad external or ingress address is left out with a warning, and the rest
   assert.deepEqual(okValue(decoded).externalIPs, ['192.0.2.1']);
   assert.deepEqual(okValue(decoded).loadBalancerIPs, ['203.0.113.1']);
   assert.deepEqual(warningsOf(decoded), [
-    { field: 'spec.externalIPs[1]', problem: 'is "127.0.0.1"; a loopback address is never proxied' },
-    { field: 'spec.externalIPs[2]', problem: 'is "x\\n-A"; expected an IP address' },
-    { field: 'spec.externalIPs[4]', problem: 'is 5; expected a string' },
-    { field: 'status.loadBalancer.ingress[3]', problem: 'is "x"; expected an object' },
-    { field: 'status.loadBalancer.ingress[1].ip', problem: 'is "::1"; a loopback address is never proxied' },
+    { field: 'spec.externalIPs[1]', found: 'is "127.0.0.1"', advice: 'a loopback address is never proxied' },
+    { field: 'spec.externalIPs[2]', found: 'is "x\\n-A"', advice: 'expected an IP address' },
+    { field: 'spec.externalIPs[4]', found: 'is 5', advice: 'expected a string' },
+    { field: 'status.loadBalancer.ingress[3]', found: 'is "x"', advice: 'expected an object' },
+    { field: 'status.loadBalancer.ingress[1].ip', found: 'is "::1"', advice: 'a loopback address is never proxied' },
   ]);
 });
 
@@ -174,7 +174,7 @@ test('an ingress address that the load balancer answers on itself is not taken',
   const decoded = decodeService({ ...service(), status: { loadBalancer: { ingress } } });
   assert.deepEqual(okValue(decoded).loadBalancerIPs, ['203.0.113.1', '203.0.113.3']);
   assert.deepEqual(warningsOf(decoded), [
-    { field: 'status.loadBalancer.ingress[3].ipMode', problem: 'is "proxy"; expected VIP or Proxy' },
+    { field: 'status.loadBalancer.ingress[3].ipMode', found: 'is "proxy"', advice: 'expected VIP or Proxy' },
   ]);
 });
 
@@ -258,5 +258,5 @@ test('names are DNS labels; the default namespace is "default"', () => {
 test('of very many warnings the first are kept and the rest counted', () => {
   const decoded = decodeService(service({ externalIPs: Array(1000).fill('127.0.0.1') }));
   assert.equal(warningsOf(decoded).length, 9);
-  assert.equal(warningsOf(decoded).at(-1)?.problem, 'has 992 more parts that are left out');
+  assert.equal(warningsOf(decoded).at(-1)?.found, 'has 992 more parts that are left out');
 });

@@ -48,7 +48,7 @@ test('what is dropped is counted, and told when it begins and when it is over', 
   assert.deepEqual(
     log.lines.map(({ level, fields }) => [level, fields]),
     [
-      ['warn', { at: 'engine', err: undefined }],
+      ['warn', { at: 'engine' }],
       ['warn', { at: 'file', err: 'ENOSPC' }],
     ],
   );

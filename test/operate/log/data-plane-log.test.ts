@@ -172,8 +172,8 @@ test('a bound that ports of a Service reach is one line in ten seconds, and told
   }
   assert.equal(log.lines.length, 4);
   assert.deepEqual(log.lines[1]?.fields, { svcs: 'shop/web:a, shop/web:b', services: 2, client: 'c', suppressed: 199 });
-  const reason = 'its namespace holds its share of all; see --udp-max-flows';
-  assert.deepEqual(refused, [{ name: 'shop/web:a', what: 'some new UDP flows', reason }]);
+  const found = 'its namespace holds its share of all; see --udp-max-flows';
+  assert.deepEqual(refused, [{ name: 'shop/web:a', what: 'some new UDP flows', found }]);
 });
 
 test('a bound that a thousand Services of a namespace reach is one line in ten seconds, and told to each owner once', () => {
@@ -255,7 +255,7 @@ test('a Service whose clients are forgotten is told of once while that lasts, in
     clock.advance(500);
   }
   assert.equal(log.lines.length, 1 + 5);
-  assert.deepEqual(refused, [{ name: WEB, what: 'the affinity of some clients', reason: 'too many are remembered' }]);
+  assert.deepEqual(refused, [{ name: WEB, what: 'the affinity of some clients', found: 'too many are remembered' }]);
   clock.advance(60_000);
   observer.clientsForgotten({ name: WEB });
   assert.equal(refused.length, 2);
@@ -265,6 +265,6 @@ test('so is one whose namespace holds its share of the descriptors', () => {
   const { log, refused, observer } = setUp();
   for (let i = 0; i < 100; i++) observer.limited({ name: WEB, limit: 'descriptors' });
   assert.equal(log.lines.length, 1);
-  const reason = "its namespace holds its share of the node's descriptors";
-  assert.deepEqual(refused, [{ name: WEB, what: 'some new clients', reason }]);
+  const found = "its namespace holds its share of the node's descriptors";
+  assert.deepEqual(refused, [{ name: WEB, what: 'some new clients', found }]);
 });

@@ -40,7 +40,7 @@ function setUp() {
   const unsampled = new Set<ListenerId>();
   const reasons = new Map<ServicePortName, string>();
   const conflicts: Conflict[] = [];
-  const refused: { what: string; reason: string }[] = [];
+  const refused: { what: string; found: string }[] = [];
   const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
@@ -298,7 +298,7 @@ test('states', async (t) => {
   await t.test('goes without a port that a program has', () => {
     const { carry, views, refused } = setUp();
     carry(servicePort('a/b'));
-    refused.push({ what: 'NodePort 22/TCP', reason: 'a program on this node listens on that port' });
+    refused.push({ what: 'NodePort 22/TCP', found: 'a program on this node listens on that port' });
     const [view] = views();
     assert.equal(view?.state, 'degraded');
     assert.equal(view?.reason, 'it goes without NodePort 22/TCP: a program on this node listens on that port');

@@ -158,10 +158,6 @@ describe(`repairing ${METHOD} within the sync period`, () => {
     const healthz = async () =>
       (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
     await waitFor('/healthz says 200', async () => (await healthz()) === 200);
-    const failuresBefore = metric(
-      await environment.metricsText(),
-      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-    );
     shims.fail(true);
     // Elements are written by no program, and rules only where they differ. This chain serves nobody here.
     if (CAPTURE === 'nft') await environment.nft.must('flush chain ip kube-userspace-proxy to-drop');
@@ -171,11 +167,6 @@ describe(`repairing ${METHOD} within the sync period`, () => {
     shims.fail(false);
     await waitFor('/healthz says 200', async () => (await healthz()) === 200);
     await environment.waitForRules('10.96.3.1', 1);
-    const failures = metric(
-      await environment.metricsText(),
-      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-    );
-    assert.ok(failures > failuresBefore);
     environment.manifests.remove('late.yaml');
     await restored();
   });

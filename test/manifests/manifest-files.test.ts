@@ -15,9 +15,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { type Content, ManifestFiles } from '../../src/manifests/manifest-files.ts';
+import { foundText } from '../../src/util/found.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { foundText } from '../../src/util/found.ts';
 
 function setUp(t: TestContext) {
   const dir = mkdtempSync(join(tmpdir(), 'manifests-'));

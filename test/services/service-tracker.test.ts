@@ -740,9 +740,10 @@ describe('addresses that would lead back to the proxy', () => {
       listening.programs.add(30_080);
       t.service(service({ ports, uid: 'u-1' }));
       const { refused } = t.it.takeDelta();
-      assert.deepEqual(refused.map((part) => [part.name, part.what, foundText(part), part.uid]), [
-        ['shop/web:http', 'NodePort 30080/TCP', LISTENS, 'u-1'],
-      ]);
+      assert.deepEqual(
+        refused.map((part) => [part.name, part.what, foundText(part), part.uid]),
+        [['shop/web:http', 'NodePort 30080/TCP', LISTENS, 'u-1']],
+      );
       t.it.listeningChanged();
       assert.deepEqual(told(t), [undefined, undefined, []], 'it is said once');
       listening.programs.clear();

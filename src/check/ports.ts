@@ -4,7 +4,7 @@ import { type Address, DEFAULT_NODE_PORTS, type PortRange } from '../model/addre
 import { endpointName } from '../model/endpoint.ts';
 import type { Service } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
-import { counted } from '../util/text.ts';
+import { counted, listed } from '../util/text.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 import type { Machine, SocketPort } from './machine.ts';
 
@@ -115,6 +115,9 @@ interface PortsOfNode {
   readonly http: ReadonlySet<number>;
 }
 
+/** Of a list in one line. */
+const NAMED = 3;
+
 /** Some kube-proxies hold every NodePort open. */
 const SHOWN = 10;
 
@@ -131,6 +134,7 @@ export async function checkNodePorts(
   const refused = own.map(({ what }) =>
     warn(`${what}, is an HTTP port of the proxy's own, so the Service is not served there`, 'choose another port'),
   );
+  const ofNode = clusterIPsOf(node, services);
   const clashes = claims.filter(({ addresses, port, protocol, isOfProxy }) => {
     // The cheap test first: thousands of Services and addresses, but few listeners.
     if (!listeners.has(`${port}/${protocol}`) || (isOfProxy && isServed)) return false;
@@ -139,7 +143,7 @@ export async function checkNodePorts(
   if (clashes.length === 0) {
     return claims.length === 0
       ? refused
-      : [...refused, ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
+      : [...ofNode, ...refused, ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
   }
   const portOf = ({ port, protocol }: Claim): SocketPort => `${port}/${protocol}`;
   const shown = clashes.slice(0, SHOWN);
@@ -148,10 +152,20 @@ export async function checkNodePorts(
     const owner = owners.get(portOf(claim)) ?? 'a program';
     return warn(`${owner} listens at ${claim.what}: ${claim.effect}`, 'give one of the two another port');
   });
-  const findings = [...refused, ...programs];
+  const findings = [...ofNode, ...refused, ...programs];
   const more = clashes.length - SHOWN;
   if (more <= 0) return findings;
   return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'resolve these first')];
+}
+
+function clusterIPsOf({ all }: PortsOfNode, services: readonly Service[]): readonly Finding[] {
+  const found = services.flatMap(({ key, clusterIPs }) =>
+    clusterIPs.filter((address) => all.includes(address)).map((address) => `${address} of ${key}`),
+  );
+  if (found.length === 0) return [];
+  const what = `cluster IPs are addresses of this node (${listed(found, NAMED)})`;
+  const effect = 'a program that begins to listen there at the port of a Service gets no clients';
+  return [warn(`${what}: ${effect}`, 'give those Services addresses that nothing else has')];
 }
 
 function* claimsOf(service: Service, node: PortsOfNode, isServed: boolean): Generator<Claim> {

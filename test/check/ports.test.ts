@@ -153,7 +153,8 @@ describe('ports of Services on this node', () => {
     const addresses = [address('192.0.2.1'), NODE];
     const [balanced] = await check([service('shop/web', { ...ports(0), loadBalancerIPs: addresses })]);
     assert.match(balanced!, /at 80\/TCP of 192\.168\.50\.10, a load balancer IP of shop\/web: the rules take/);
-    const [own] = await check([service('shop/web', { ...ports(0), clusterIPs: addresses })]);
+    const [shared, own] = await check([service('shop/web', { ...ports(0), clusterIPs: addresses })]);
+    assert.match(shared!, /^warn: cluster IPs are addresses of this node \(192\.168\.50\.10 of shop\/web\): a program/);
     assert.match(own!, /at 80\/TCP of 192\.168\.50\.10, the cluster IP of shop\/web: it keeps its clients/);
     const [external] = await check([service('shop/web', { ...ports(0), externalIPs: addresses })]);
     assert.match(external!, /at 80\/TCP of 192\.168\.50\.10, an external IP of shop\/web: it keeps its clients/);

@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { metric, TCP } from '../netns/harness.ts';
-import { IptablesShims } from '../netns/iptables.ts';
+import { Shims } from '../netns/iptables.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { Cluster } from './cluster.ts';
@@ -19,7 +19,7 @@ describe('a start without the API server', { timeout: 600_000 }, () => {
     try {
       const { environment } = cluster;
       const directory = environment.temporary('state');
-      const shims = await IptablesShims.create(environment.temporary('shims'));
+      const shims = await Shims.create(environment.temporary('shims'));
       const args = ['--state-dir', directory, '--state-wait', '500ms'];
       const start = () => cluster.startProxy({ args, env: { PATH: shims.path } });
       let proxy = await start();

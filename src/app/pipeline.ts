@@ -61,6 +61,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     servedFamilies: () => served.active,
     isMarking,
     httpPorts,
+    waitForEndpointsMs: config.waitForEndpointsMs,
     isListening: (address, port, protocol) =>
       (address === undefined
         ? sockets.isTaken(family, port, protocol)

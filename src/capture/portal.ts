@@ -18,8 +18,8 @@ export function localPortsOf({ localPort, localSetPort }: Portal) {
 
 /** The target of clients that this endpoint set serves. */
 export function targetOf({ servicePort, localPort, localSetPort }: Portal, set: EndpointSetName): Target {
-  const [endpoints, port] = set === 'own' ? [servicePort, localPort] : [servicePort.local, localSetPort];
-  const verdict = endpoints === undefined ? 'drop' : verdictOf(endpoints);
+  const port = set === 'own' ? localPort : localSetPort;
+  const verdict = set === 'local' && servicePort.local === undefined ? 'drop' : verdictOf(servicePort, set);
   if (verdict === 'reject') return { kind: 'reject' };
   // While the listener is not open yet, the client retries.
   return verdict === 'drop' || port === undefined ? { kind: 'drop' } : { kind: 'listener', port, set };
@@ -31,13 +31,14 @@ export function portOf(target: Target): number {
   return target.kind === 'reject' ? REJECT_PORT : DROP_PORT;
 }
 
-/** Whether both claim the same. Of endpoints, only whether there are any matters; affinity and options never. */
+/** Whether both claim the same. Of endpoints and waiting, only the verdicts matter; affinity and options never. */
 export function samePortal(a: Portal, b: Portal): boolean {
   return isDeepStrictEqual(claimInputs(a), claimInputs(b));
 }
 
 function claimInputs({ servicePort, ...localPorts }: Portal) {
-  const { endpoints, draining, onlyElsewhere, affinity, options, local, ...definition } = servicePort;
-  const localSet = local && { internal: local.internal, external: local.external, verdict: verdictOf(local) };
-  return { ...definition, ...localPorts, verdict: verdictOf(servicePort), localSet };
+  const { endpoints, draining, onlyElsewhere, affinity, options, waitMs, local, ...definition } = servicePort;
+  const verdict = verdictOf(servicePort, 'local');
+  const localSet = local && { internal: local.internal, external: local.external, verdict };
+  return { ...definition, ...localPorts, verdict: verdictOf(servicePort, 'own'), localSet };
 }

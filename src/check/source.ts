@@ -18,6 +18,7 @@ import { partsOf, type Service, type ServiceKey, type ServicePortName } from '..
 import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { NoEndpoints } from '../model/view.ts';
+import { refusedOptions } from '../services/derive-service-ports.ts';
 import { type AddressPolicy, endpointAddresses } from '../services/known-addresses.ts';
 import { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
@@ -360,8 +361,11 @@ export async function listServices(
     const found = `${size}, but not all of them: ${messageOf(failure)}`;
     summary = warn(found, `the checks of ports know only these; ${UNWELL}`);
   }
+  const refused = services.flatMap(refusedOptions).map((part): Finding => {
+    return { level: 'warn', subject: `Service "${part.name}"`, ...splitAdvice(goesWithout([part])) };
+  });
   // A user with an invalid Service must not make the whole check fail.
-  const invalid = log.findings.map((finding): Finding => ({ ...finding, level: 'warn' }));
+  const invalid = [...log.findings.map((finding): Finding => ({ ...finding, level: 'warn' })), ...refused];
   if (invalid.length <= SHOWN) return { services, findings: [summary, ...invalid] };
   const more = warn(
     `${counted(invalid.length - SHOWN, 'more fault')} in other Services`,

@@ -88,6 +88,8 @@ export interface Config {
   readonly clientAddresses: ClientAddressPolicy;
   /** Of Services that ask for none. */
   readonly scheduler: SchedulerName;
+  /** How long clients wait for an endpoint of a Service that does not say so; 0: they are refused. */
+  readonly waitForEndpointsMs: number;
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
   readonly engine: Engine;

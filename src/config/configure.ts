@@ -100,6 +100,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     clusterCidrs: values['cluster-cidr'],
     detectLocal: toDetectLocal(values, said),
     scheduler: values['ipvs-scheduler'],
+    waitForEndpointsMs: values['wait-for-endpoints'],
     clientAddresses: { clientAddress: values['client-address'], masqueradeAll: values['masquerade-all'] },
     hostnameOverride: values['hostname-override'],
     engine: values.dataplane,

@@ -1,5 +1,6 @@
 import { endpointName } from '../model/endpoint.ts';
 import { SCHEDULERS } from '../model/scheduler.ts';
+import { MAX_WAIT_MS, MIN_WAIT_MS } from '../model/waiting.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import {
   BOOLEAN,
@@ -46,6 +47,7 @@ import {
   scheduler,
   showCidr,
   showPortRange,
+  zeroOr,
 } from './values.ts';
 
 /** The kernel's IFNAMSIZ, without the final NUL. */
@@ -62,6 +64,7 @@ const POSITIVE_DURATION = time(positiveDuration);
 const HEDGE = time(durationWithin(0, 249));
 /** The end is that of doubling (src/services/ejections.ts). */
 const EJECT_TIME = time(durationWithin(100, 60_000));
+const WAIT = time(zeroOr(durationWithin(MIN_WAIT_MS, MAX_WAIT_MS)));
 const KERNEL_TIMEOUT = time(kernelTimeout);
 const CIDR = text(cidr, showCidr);
 const PORT_RANGE = text(ports, showPortRange);
@@ -242,6 +245,11 @@ export const FLAGS = {
       describe:
         'silence of an endpoint after which a second one is tried, below 250ms; the first to answer is used; at most ' +
         'for 5% of the connections of a Service port, not with ClientIP affinity; 0 turns it off',
+    }),
+    'wait-for-endpoints': one(WAIT, '0s', {
+      describe:
+        'how long clients of a Service without a usable endpoint wait for one before they are refused, from 100ms to ' +
+        '10m; 0 refuses them at once; the annotation kube-userspace-proxy/wait-for-endpoints of a Service counts first',
     }),
     // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {

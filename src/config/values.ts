@@ -46,6 +46,11 @@ export function durationWithin(minMs: number, maxMs: number): (text: string) => 
   };
 }
 
+/** 0, or what `parse` accepts. */
+export function zeroOr(parse: (text: string) => number): (text: string) => number {
+  return (text) => (duration(text) === 0 ? 0 : parse(text));
+}
+
 /** A timeout that the kernel counts in seconds; 0 leaves it as it is. In milliseconds. */
 export function kernelTimeout(text: string): number {
   const ms = duration(text);

@@ -62,13 +62,25 @@ export interface ServicePort extends EndpointSet {
   readonly local?: LocalEndpointSet;
 }
 
+/** In any of its sets. */
+export function hasEndpoints({ endpoints, local }: Pick<ServicePort, 'endpoints' | 'local'>): boolean {
+  return endpoints.length > 0 || (local?.endpoints.length ?? 0) > 0;
+}
+
+export type Verdict = 'proxy' | 'reject' | 'drop';
+
 /**
  * What rules do with the traffic of a set, as upstream `pkg/proxy/iptables/proxier.go`. `reject`: there are no
- * endpoints anywhere. `drop`: only other nodes have endpoints, so a load balancer should try another node.
+ * endpoints anywhere. `drop`: only other nodes have endpoints, so a load balancer should try another node. Clients who
+ * may wait come to the listener in both cases, so that endpoints come and go without a change of the rules.
  */
-export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
-  if (set.endpoints.length > 0) return 'proxy';
-  return set.onlyElsewhere ? 'drop' : 'reject';
+export function verdictOf(
+  { waitMs, local, ...own }: Pick<ServicePort, keyof EndpointSet | 'waitMs' | 'local'>,
+  set: EndpointSetName,
+): Verdict {
+  const { endpoints, onlyElsewhere } = set === 'local' && local !== undefined ? local : own;
+  if (endpoints.length > 0 || waitMs !== undefined) return 'proxy';
+  return onlyElsewhere ? 'drop' : 'reject';
 }
 
 /**

@@ -47,8 +47,6 @@ export interface ServiceOptions {
   /** UDP only: the silence after which another endpoint gets the first datagrams, too. */
   readonly udpReplayMs?: number;
   readonly scheduler?: SchedulerName;
-  /** It asks for a scheduler that there is not, and so gets the node's. `what`: in its own words. */
-  readonly refusedScheduler?: { readonly what: string } & Found;
   /** How long the share of a new endpoint grows. */
   readonly slowStartMs?: number;
   /** How long clients wait while no endpoint can be used; 0: they are refused. */
@@ -67,6 +65,8 @@ export interface ServiceOptions {
   readonly drainTimeoutMs?: number;
   /** UDP only: silence that ends a flow after a reply. */
   readonly udpTimeoutMs?: number;
+  /** Annotations that ask for something that there is not, so that the default holds. `what`: the annotation. */
+  readonly refused?: readonly ({ readonly what: string } & Found)[];
 }
 
 /** The validated fields that a node proxy needs. */

@@ -1,14 +1,15 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import { type EndpointGroup, endpointName, type NodeTopology } from '../model/endpoint.ts';
 import { type Service, type ServicePortName, type ServicePortSpec, servicePortName } from '../model/service.ts';
-import type {
-  EndpointSet,
-  EndpointSetName,
-  HealthCheck,
-  ProxiedProtocol,
-  RefusedPart,
-  ServicePort,
-  UnservedPort,
+import {
+  type EndpointSet,
+  type EndpointSetName,
+  type HealthCheck,
+  hasEndpoints,
+  type ProxiedProtocol,
+  type RefusedPart,
+  type ServicePort,
+  type UnservedPort,
 } from '../model/service-port.ts';
 import { type Found, foundText } from '../util/found.ts';
 import { listed } from '../util/text.ts';
@@ -32,6 +33,8 @@ export interface Surroundings extends CandidateFacts {
   readonly servedFamilies: readonly IpFamily[];
   readonly topology: NodeTopology;
   readonly addresses: KnownAddresses;
+  /** How long clients wait for an endpoint of a Service that does not say so; 0: not at all. */
+  readonly waitForEndpointsMs: number;
 }
 
 export interface Derived {
@@ -43,32 +46,51 @@ export interface Derived {
   readonly awaitsPort: boolean;
 }
 
+/** `wasIdled`: it was idled when it was derived last, and had no endpoint. */
 export function deriveServicePorts(
   service: Service,
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
+  wasIdled = false,
 ): Derived {
   const limited = withinLimits(service, surroundings.family);
   const isReporting = surroundings.family === surroundings.servedFamilies[0];
   const unserved = isReporting ? [...limited.unserved, ...unservedPorts(limited.service, surroundings)] : [];
-  const derived = derivePorts(limited.service, groups, surroundings);
+  const derived = derivePorts(limited.service, groups, surroundings, wasIdled);
   const beyond = isOfFamily(service, surroundings.family) ? limited.refused : [];
-  const refused = [...beyond, ...(isReporting ? refusedScheduler(service) : []), ...derived.refused];
+  const refused = [...beyond, ...(isReporting ? refusedOptions(service) : []), ...derived.refused];
   return { ...derived, unserved, refused };
 }
 
-/** It is the Service's, so it is told once, of its first port. */
-function refusedScheduler(service: Service): RefusedPart[] {
-  const { key, ports, options } = service;
-  const [first] = ports;
-  if (options?.refusedScheduler === undefined || first === undefined) return [];
-  return [{ name: servicePortName(key, first.name), ...options.refusedScheduler, ...ownerOf(service) }];
+/** What its annotations ask for and there is not. */
+export function refusedOptions(service: Service): readonly RefusedPart[] {
+  const { key, options } = service;
+  return options?.refused?.map((part) => ({ name: key, ...part, ...ownerOf(service) })) ?? [];
+}
+
+/** How long the clients of an idled Service wait that does not say so itself: pods may have to pull their image. */
+const IDLED_WAIT_MS = 120_000;
+
+/**
+ * Whoever wakes an idled Service takes its mark away before the pods are ready (OpenShift's unidling controller, when
+ * it has scaled them up), so the Service counts as idled until one of them may serve.
+ */
+function waitOf(
+  { options }: Service,
+  sets: Pick<ServicePort, keyof EndpointSet | 'local'>,
+  { waitForEndpointsMs }: Surroundings,
+  wasIdled: boolean,
+): { readonly waitMs?: number } {
+  const isIdled = options?.isIdled ?? (wasIdled && !hasEndpoints(sets));
+  const waitMs = options?.waitForEndpointsMs ?? (isIdled ? IDLED_WAIT_MS : waitForEndpointsMs);
+  return waitMs > 0 ? { waitMs } : {};
 }
 
 function derivePorts(
   service: Service,
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
+  wasIdled: boolean,
 ): Omit<Derived, 'unserved'> {
   const ports = new Map<ServicePortName, ServicePort>();
   const refused: RefusedPart[] = [];
@@ -95,6 +117,7 @@ function derivePorts(
     awaitsPort ||= refusedHere.length > 0;
     const named = endpointsNamedBy(nodePort, known, surroundings);
     const closed = named.filter((each) => intrusionOf(each, surroundings) !== undefined);
+    const sets = endpointSets(service, candidates, categorized);
     const servicePort: ServicePort = {
       name,
       protocol,
@@ -110,7 +133,8 @@ function derivePorts(
       ...(options !== undefined && { options }),
       ...(named.length > 0 && { namedEndpoints: named.map(({ endpoint }) => endpoint.address) }),
       ...(closed.length > 0 && { closedEndpoints: closed.map(({ endpoint }) => endpoint.address) }),
-      ...endpointSets(service, candidates, categorized),
+      ...waitOf(service, sets, surroundings, wasIdled),
+      ...sets,
     };
     ports.set(name, Object.freeze(servicePort));
     for (const candidate of candidates) {

@@ -23,6 +23,7 @@ import {
   destinations,
   type EndpointSetName,
   type HealthCheck,
+  hasEndpoints,
   type ProxiedProtocol,
   type RefusedPart,
   type ServicePort,
@@ -47,6 +48,8 @@ import { whyNoEndpoints } from './no-endpoints.ts';
 export interface ServiceTrackerOptions extends AddressPolicy {
   /** All families that are served now; by default only this one. */
   readonly servedFamilies?: () => readonly IpFamily[];
+  /** See `Surroundings`; 0 by default. */
+  readonly waitForEndpointsMs?: number;
 }
 
 /** One Service and its endpoints. Each part may arrive first, and endpoints may outlive their Service. */
@@ -58,6 +61,8 @@ interface Entry {
   /** As of the last delta. */
   served: readonly ServicePort[];
   healthCheck: HealthCheck | undefined;
+  /** It was marked as idled, and has had no endpoint since. */
+  wasIdled: boolean;
   refused: readonly RefusedPart[];
   reported: ReadonlySet<string>;
 }
@@ -68,6 +73,7 @@ const EMPTY: Readonly<Entry> = {
   slices: [],
   served: [],
   healthCheck: undefined,
+  wasIdled: false,
   refused: [],
   reported: new Set(),
 };
@@ -87,7 +93,8 @@ const NOTHING_DERIVED: Derived = {
  * snapshots of the touched Services and compares them with the last ones, so work is in proportion to the change.
  *
  * A Service touches another when it takes or leaves an assigned address that the other's endpoints or external IPs
- * name. A snapshot depends on the known objects and what the node says, never on the order of events.
+ * name. A snapshot depends on the known objects and what the node says, never on the order of events; only the mark of
+ * an idled Service is remembered until the Service has an endpoint.
  */
 export class ServiceTracker {
   readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
@@ -271,6 +278,8 @@ export class ServiceTracker {
       const { service } = entry;
       const derived = this.#derive(key, entry, surroundings, delta);
       if (derived === undefined) continue;
+      const isIdled = service !== undefined && (entry.wasIdled || service.options?.isIdled === true);
+      entry.wasIdled = isIdled && ![...derived.ports.values()].some(hasEndpoints);
       update(entry, derived, delta);
       if (derived.awaitsPort) this.#awaitingPorts.add(key);
       else this.#awaitingPorts.delete(key);
@@ -288,7 +297,9 @@ export class ServiceTracker {
     const { service } = entry;
     try {
       const derived =
-        service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
+        service === undefined
+          ? NOTHING_DERIVED
+          : deriveServicePorts(service, endpointGroups(entry), surroundings, entry.wasIdled);
       if (this.#faults.delete(key)) delta.failed.set(key, undefined);
       return derived;
     } catch (error) {
@@ -401,11 +412,11 @@ export class ServiceTracker {
   }
 
   #surroundings(): Surroundings {
-    const { family, servedFamilies = () => [family] } = this.#options;
+    const { family, servedFamilies = () => [family], waitForEndpointsMs = 0 } = this.#options;
     const weights = this.#weights;
     const weightOf = ({ name }: NamedEndpoint) => weights.get(name)?.weight;
     const [topology, addresses] = [this.#topology, this.addresses];
-    return { family, servedFamilies: servedFamilies(), topology, addresses, weightOf };
+    return { family, servedFamilies: servedFamilies(), topology, addresses, weightOf, waitForEndpointsMs };
   }
 }
 

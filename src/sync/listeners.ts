@@ -6,7 +6,7 @@ import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
 import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
-import type { Protocol, ServicePortName } from '../model/service.ts';
+import type { Protocol, ServiceOptions, ServicePortName } from '../model/service.ts';
 import {
   type CarriedPort,
   type EndpointSet,
@@ -17,6 +17,7 @@ import {
   type ServicePort,
   type UnservedPort,
 } from '../model/service-port.ts';
+import { waitingTerms } from '../model/waiting.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import { type Found, FoundError } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
@@ -486,23 +487,38 @@ function portalOf({ servicePort, slots }: Entry = { servicePort: undefined, slot
 }
 
 function backendsOf(
-  { protocol, affinity, options }: ServicePort,
+  port: ServicePort,
   { endpoints, draining }: EndpointSet,
   kept: KeptAddresses | undefined,
-  scheduler: SchedulerName,
+  nodesScheduler: SchedulerName,
 ): Backends {
-  const proxyProtocol = protocol === 'TCP' ? options?.proxyProtocol : undefined;
-  const udpReplayMs = protocol === 'UDP' ? options?.udpReplayMs : undefined;
-  const chosen = options?.scheduler ?? scheduler;
-  const slowStartMs = options?.slowStartMs;
+  const { protocol, affinity, options = {} } = port;
+  const { scheduler = nodesScheduler, slowStartMs, maxConnections } = options;
+  const waiting = waitingTerms(port);
   return {
     endpoints,
     ...(draining !== undefined && { draining }),
     affinity,
     ...(kept !== undefined && { keptAddresses: kept }),
-    ...(proxyProtocol !== undefined && { proxyProtocol }),
-    ...(udpReplayMs !== undefined && { udpReplayMs }),
-    ...(chosen !== DEFAULT_SCHEDULER && { scheduler: chosen }),
+    ...(scheduler !== DEFAULT_SCHEDULER && { scheduler }),
     ...(slowStartMs !== undefined && { slowStartMs }),
+    ...(waiting !== undefined && { waiting }),
+    ...(maxConnections !== undefined && { maxConnections }),
+    ...(protocol === 'TCP' ? tcpTerms(options) : udpTerms(options)),
+  };
+}
+
+function tcpTerms({ proxyProtocol, maxConnectionAgeMs, drainTimeoutMs }: ServiceOptions): Partial<Backends> {
+  return {
+    ...(proxyProtocol !== undefined && { proxyProtocol }),
+    ...(maxConnectionAgeMs !== undefined && { maxConnectionAgeMs }),
+    ...(drainTimeoutMs !== undefined && { drainTimeoutMs }),
+  };
+}
+
+function udpTerms({ udpReplayMs, udpTimeoutMs }: ServiceOptions): Partial<Backends> {
+  return {
+    ...(udpReplayMs !== undefined && { udpReplayMs }),
+    ...(udpTimeoutMs !== undefined && { udpTimeoutMs }),
   };
 }

@@ -21,7 +21,7 @@ import type { ServicePort } from '../../src/model/service-port.ts';
 import { address, cidr, ENDPOINT, servicePort } from '../support/model.ts';
 
 export type PortalFields = Partial<
-  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local'>
+  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'waitMs' | 'local'>
 > & {
   readonly namedEndpoints?: readonly string[];
   readonly closedEndpoints?: readonly string[];
@@ -47,6 +47,7 @@ export function portal(fields: PortalFields): Portal {
     local,
     onlyElsewhere,
     healthCheckNodePort,
+    waitMs,
   } = fields;
   return {
     localPort,
@@ -59,6 +60,7 @@ export function portal(fields: PortalFields): Portal {
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
       ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
+      ...(waitMs !== undefined && { waitMs }),
       ...(local && { local }),
       ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),
       ...(fields.closedEndpoints && { closedEndpoints: fields.closedEndpoints.map(address) }),

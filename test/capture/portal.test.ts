@@ -28,6 +28,12 @@ describe('two portals are the same exactly when their rules are', () => {
     ['endpoints elsewhere only', { endpoints: [], onlyElsewhere: true }],
     ['no local endpoints', { local: { ...local, endpoints: [] } }],
     ['local endpoints elsewhere only', { local: { ...local, endpoints: [], onlyElsewhere: true } }],
+    ['how long clients wait', { waitMs: 1_000 }],
+    ['no endpoints, and clients who wait', { endpoints: [], waitMs: 1_000 }],
+    [
+      'no local endpoints, and clients who wait',
+      { local: { ...local, endpoints: [], onlyElsewhere: true }, waitMs: 1 },
+    ],
     ['internal traffic too', { local: { ...local, internal: true } }],
     ['not external traffic', { local: { ...local, external: false } }],
     ['another protocol', { protocol: 'UDP' }],

@@ -1,6 +1,7 @@
 import type { Finding } from '../../src/check/finding.ts';
 import type { Machine } from '../../src/check/machine.ts';
 import type { ExecRequest, ExecResult } from '../../src/kernel/iptables/exec.ts';
+import { findingText } from '../../src/model/finding.ts';
 
 interface Facts extends Partial<Omit<Machine, 'read' | 'exec'>> {
   readonly files?: Readonly<Record<string, string>>;
@@ -31,7 +32,10 @@ export function fakeMachine({ files = {}, program = () => undefined, ...others }
 
 /** `warn: what was found → what to do` */
 export function linesOf(findings: readonly Finding[]): string[] {
-  return findings.map(({ level, found, advice }) => `${level}: ${found}${advice === undefined ? '' : ` → ${advice}`}`);
+  return findings.map((finding) => {
+    const { level, advice } = finding;
+    return `${level}: ${findingText(finding)}${advice === undefined ? '' : ` → ${advice}`}`;
+  });
 }
 
 /** Warnings and failures. */

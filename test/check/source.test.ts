@@ -141,6 +141,27 @@ describe('the Services of a cluster', () => {
     assert.match(lines[5]!, /^warn: 3 more faults in other Services/);
   });
 
+  test('with a wrong annotation are warnings, and are served', async () => {
+    const asking = (index: number, annotations: object) => {
+      const { metadata, spec } = service(index);
+      return { metadata: { ...metadata, annotations }, spec };
+    };
+    const { services, findings } = await server([
+      asking(1, { 'kube-userspace-proxy/schedulr': 'lc' }),
+      asking(2, { 'kube-userspace-proxy/wait-for-endpoints': '30' }),
+      asking(3, { 'kube-userspace-proxy/udp-timeout': '1s' }),
+    ]).list();
+    assert.equal(services.length, 3);
+    assert.deepEqual(troubles(findings), [
+      'warn: A part of Service "shop/web-3" is left out: metadata.annotations[kube-userspace-proxy/udp-timeout] has no ' +
+        'effect: the Service has no UDP port → correct the Service',
+      'warn: Service "shop/web-1" goes without "kube-userspace-proxy/schedulr": a Service has no such annotation → did ' +
+        'you mean kube-userspace-proxy/scheduler?',
+      'warn: Service "shop/web-2" goes without kube-userspace-proxy/wait-for-endpoints: it is "30" → write "0", or a ' +
+        'duration from 100ms to 10m0s, such as "30s"',
+    ]);
+  });
+
   test('are those read before a failure; without any, the check fails', async () => {
     const items = [1, 2, 3].map((index) => service(index));
     for (const [answer, says] of [

@@ -241,7 +241,7 @@ test('what is served depends on what is known, not on the order in which it came
   assert.ok(views.filter(({ checks }) => checks.length > 0).length > 10);
   assert.ok(ports.filter(({ local }) => local !== undefined).length > 10);
   for (const verdict of ['proxy', 'drop', 'reject']) {
-    assert.ok(sets.filter((set) => verdictOf(set) === verdict).length > 10, verdict);
+    assert.ok(sets.filter((set) => verdictOf(set, 'own') === verdict).length > 10, verdict);
   }
 });
 

@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
 import { type EndpointAddress, type EndpointGroup, namedEndpoint } from '../../src/model/endpoint.ts';
-import type { Protocol, Service } from '../../src/model/service.ts';
+import type { Protocol, Service, ServiceOptions } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
-import { foundText } from '../../src/util/found.ts';
 import { service as anyService, cidr, endpointAddress, address as ip } from '../support/model.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
@@ -260,7 +259,7 @@ describe('a delta', () => {
     assert.equal(t.it.uidOf('shop/web:http'), 'a-b-c');
     assert.equal(t.it.uidOf('shop/other'), undefined);
     t.service(service({ clusterIPs: [ip('fd00::1')] }));
-    assert.match(t.it.takeDelta().unserved[0]?.found ?? '', /no IPv4 cluster IP/);
+    assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);
   });
 
   test('may be taken in parts', () => {
@@ -287,7 +286,7 @@ describe('traffic policies', () => {
   const nodePort = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
   const told = (set: EndpointSet | undefined) =>
     set && {
-      verdict: verdictOf(set),
+      verdict: verdictOf(set, 'own'),
       endpoints: set.endpoints.map((endpoint) => endpoint.address),
       draining: set.draining?.map((endpoint) => endpoint.address) ?? [],
     };
@@ -605,10 +604,7 @@ describe('addresses that would lead back to the proxy', () => {
     t.endpoints(group([endpointAddress(NODE), endpointAddress('192.0.2.2')], 80));
     const { upserted, refused } = t.it.takeDelta();
     assert.deepEqual([upserted[0]?.externalIPs, upserted[0]?.endpoints.length], [['192.0.2.2'], 2]);
-    assert.match(
-      refused.map((part) => `${part.what}: ${foundText(part)}`).join(),
-      /^external IP 192.0.2.1:80: .*keeps/,
-    );
+    assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
   });
 
   test('ports of the node that a Service needs are known, and reported when they are new', () => {
@@ -731,7 +727,7 @@ describe('addresses that would lead back to the proxy', () => {
     const told = (t: ReturnType<typeof onNode>) => {
       const { upserted, refused } = t.it.takeDelta();
       const web = upserted.find(({ name }) => name === 'shop/web:http');
-      return [web?.nodePort, web?.clusterIPs, refused.map((part) => `${part.what}: ${foundText(part)}`)];
+      return [web?.nodePort, web?.clusterIPs, refused.map(({ what, reason }) => `${what}: ${reason}`)];
     };
     const LISTENS = 'a program on this node listens on that port; stop it, or choose another port';
 
@@ -740,10 +736,7 @@ describe('addresses that would lead back to the proxy', () => {
       listening.programs.add(30_080);
       t.service(service({ ports, uid: 'u-1' }));
       const { refused } = t.it.takeDelta();
-      assert.deepEqual(
-        refused.map((part) => [part.name, part.what, foundText(part), part.uid]),
-        [['shop/web:http', 'NodePort 30080/TCP', LISTENS, 'u-1']],
-      );
+      assert.deepEqual(refused, [{ name: 'shop/web:http', what: 'NodePort 30080/TCP', reason: LISTENS, uid: 'u-1' }]);
       t.it.listeningChanged();
       assert.deepEqual(told(t), [undefined, undefined, []], 'it is said once');
       listening.programs.clear();
@@ -821,7 +814,7 @@ describe('addresses that would lead back to the proxy', () => {
       const { upserted, refused } = t.it.takeDelta();
       const served = upserted.find((port) => port.name === 'shop/web:http')?.externalIPs;
       if (external === NODE) assert.deepEqual(served, [external]);
-      else assert.match(refused[0]?.found ?? '', /an endpoint of another Service has this address/);
+      else assert.match(refused[0]?.reason ?? '', /an endpoint of another Service has this address/);
       t.slice('other', undefined);
       t.it.takeDelta();
     }
@@ -836,7 +829,7 @@ describe('addresses that would lead back to the proxy', () => {
     servers.push({ address: at, port: 6443 });
     t.it.listeningChanged();
     const { upserted, refused } = t.it.takeDelta();
-    assert.deepEqual([upserted[0]?.externalIPs, refused.map(({ found }) => found)], [[], ['it is the API server']]);
+    assert.deepEqual([upserted[0]?.externalIPs, refused.map(({ reason }) => reason)], [[], ['it is the API server']]);
   });
 });
 
@@ -889,15 +882,60 @@ describe('weights', () => {
   });
 });
 
-test('a scheduler that there is not is reported once, of the first port, for its owner', () => {
+test('an annotation that is refused is reported once, of the Service, for its owner', () => {
   const t = serving();
-  const refusedScheduler = { what: 'the scheduler "dh" of kube-userspace-proxy/scheduler', found: 'because' };
-  const asking = service({ uid: 'u-1', options: { refusedScheduler } });
+  const refused = { what: 'the scheduler "dh" of kube-userspace-proxy/scheduler', reason: 'because' };
+  const asking = service({ uid: 'u-1', options: { refused: [refused] } });
   t.it.takeDelta();
   t.it.apply([{ kind: 'Service', key: asking.key, value: asking }]);
-  assert.deepEqual(t.it.takeDelta().refused, [{ name: `${asking.key}:http`, ...refusedScheduler, uid: 'u-1' }]);
+  assert.deepEqual(t.it.takeDelta().refused, [{ name: asking.key, ...refused, uid: 'u-1' }]);
+  assert.equal(t.it.refusedOf(`${asking.key}:http`).length, 1, 'of each of its ports');
   t.slice('a', group([endpointAddress('10.0.0.1')]));
   assert.deepEqual(t.it.takeDelta().refused, []);
+});
+
+describe('clients wait for endpoints', () => {
+  const waitOf = (options: ServiceOptions | undefined, waitForEndpointsMs?: number) => {
+    const t = tracker({ ...(waitForEndpointsMs !== undefined && { waitForEndpointsMs }) });
+    t.service(service({ ...(options && { options }) }));
+    return t.it.takeDelta().upserted[0]?.waitMs;
+  };
+
+  test('for as long as the Service says, else 120 s where it is idled, else as long as the node says', () => {
+    assert.equal(waitOf(undefined), undefined);
+    assert.equal(waitOf(undefined, 5_000), 5_000);
+    assert.equal(waitOf({ waitForEndpointsMs: 1_000 }, 5_000), 1_000);
+    assert.equal(waitOf({ isIdled: true }, 5_000), 120_000);
+    assert.equal(waitOf({ isIdled: true, waitForEndpointsMs: 1_000 }), 1_000);
+    assert.equal(waitOf({ isIdled: true, waitForEndpointsMs: 0 }, 5_000), undefined);
+    assert.equal(waitOf({ waitForEndpointsMs: 0 }, 5_000), undefined);
+  });
+
+  test('of an idled Service until there is one, though whoever wakes it takes its mark away before', () => {
+    const t = tracker();
+    const waits = () => t.it.takeDelta().upserted.map(({ waitMs, endpoints }) => [waitMs, endpoints.length]);
+    t.service(service({ options: { isIdled: true } }));
+    assert.deepEqual(waits(), [[120_000, 0]]);
+    t.service(service());
+    assert.deepEqual(waits(), [[120_000, 0]], 'the pods are not ready yet');
+    t.slice('a', group([endpointAddress('10.0.0.1', { ready: false })]));
+    assert.deepEqual(waits(), [[120_000, 0]]);
+    t.slice('a', group([endpointAddress('10.0.0.1')]));
+    assert.deepEqual(waits(), [[undefined, 1]]);
+    t.slice('a', group([]));
+    assert.deepEqual(waits(), [[undefined, 0]], 'nobody has idled it again');
+  });
+
+  test('also of those that are elsewhere, and health checks still count none', () => {
+    const t = tracker({ waitForEndpointsMs: 5_000 });
+    t.it.setTopology({ nodeName: 'n1' });
+    t.service(service({ internalTrafficPolicy: 'Local', healthCheckNodePort: 32_000 }));
+    t.slice('a', group([endpointAddress('10.0.0.1', { nodeName: 'n2' })]));
+    const { upserted, healthChecks } = t.it.takeDelta();
+    const [port = assert.fail()] = upserted;
+    assert.deepEqual([port.onlyElsewhere, verdictOf(port, 'own')], [true, 'proxy']);
+    assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
+  });
 });
 
 describe('drained endpoints', () => {
@@ -941,7 +979,10 @@ describe('drained endpoints', () => {
     assert.equal(t.it.takeDelta().healthChecks.get('shop/web')?.localEndpoints, 1);
     t.it.setWeights(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080, weight: 0 })));
     const { upserted, healthChecks } = t.it.takeDelta();
-    assert.deepEqual(upserted.map(verdictOf), ['reject']);
+    assert.deepEqual(
+      upserted.map((port) => verdictOf(port, 'own')),
+      ['reject'],
+    );
     assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
   });
 });

@@ -162,6 +162,21 @@ describe('the controller', () => {
     assert.equal(h.health.pending, false);
   });
 
+  test('takes a Service whose clients wait to zero endpoints and back without iptables', async () => {
+    const h = harness();
+    h.controller.apply([service({ options: { waitForEndpointsMs: 30_000 } }), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    const restored = h.iptables.restored.length;
+    for (const addresses of [[], ['10.0.0.2'], [], ['10.0.0.1']]) {
+      h.controller.apply([endpoints(...addresses)]);
+      await h.settle(1_000);
+      assert.equal(h.dataPlane.listeners.get('shop/web')?.backends.endpoints.length, addresses.length);
+    }
+    assert.equal(h.iptables.restored.length, restored);
+    assert.equal(h.health.pending, false);
+  });
+
   test('closes a listener only after its rules have been removed, however long that takes', async () => {
     const h = await serving();
     h.state.fault = new IptablesError('locked', 'another program holds the lock');

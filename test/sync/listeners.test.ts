@@ -154,6 +154,53 @@ describe('listeners', () => {
     assert.equal(backends()?.proxyProtocol, undefined, 'a datagram has no header');
   });
 
+  test('pass on for whom clients wait, and how much one endpoint gets, without new rules', async () => {
+    const h = await listening();
+    const wanted = (fields: Partial<ServicePort>) => {
+      h.listeners.want(servicePort(fields));
+      const {
+        endpoints: _,
+        affinity: __,
+        keptAddresses: ___,
+        ...terms
+      } = h.dataPlane.listeners.get('shop/web')!.backends;
+      return terms;
+    };
+    assert.deepEqual(wanted({}), {});
+    assert.deepEqual(wanted({ waitMs: 30_000 }), { waiting: { forEndpointsMs: 30_000, whileFullMs: 0, max: 1_024 } });
+    assert.deepEqual(wanted({ options: { maxConnections: 5 } }), {
+      waiting: { forEndpointsMs: 0, whileFullMs: 5_000, max: 1_024 },
+      maxConnections: 5,
+    });
+    assert.deepEqual(wanted({ waitMs: 1_000, options: { maxConnections: 5, queueTimeoutMs: 100, maxWaiting: 7 } }), {
+      waiting: { forEndpointsMs: 1_000, whileFullMs: 100, max: 7 },
+      maxConnections: 5,
+    });
+    assert.deepEqual(wanted({ options: { maxConnections: 5, queueTimeoutMs: 0 } }), { maxConnections: 5 });
+    const ofConnections = { maxConnectionAgeMs: 60_000, drainTimeoutMs: 0 };
+    const options = { ...ofConnections, udpTimeoutMs: 900 };
+    assert.deepEqual(wanted({ options }), ofConnections);
+    assert.equal(h.counts.changes, 1);
+    h.listeners.want(servicePort({ protocol: 'UDP', options }));
+    await h.listeners.settled();
+    const { udpTimeoutMs, maxConnectionAgeMs, drainTimeoutMs } = h.dataPlane.listeners.get('shop/web')!.backends;
+    assert.deepEqual([udpTimeoutMs, maxConnectionAgeMs, drainTimeoutMs], [900, undefined, undefined]);
+  });
+
+  test('request no new rules where clients wait when endpoints go and come', async () => {
+    const h = harness();
+    const waiting = (fields: Partial<ServicePort> = {}) => servicePort({ waitMs: 1_000, ...fields });
+    h.listeners.want(waiting({ endpoints: [] }));
+    await h.listeners.settled();
+    assert.equal(h.counts.changes, 1);
+    h.listeners.want(waiting());
+    h.listeners.want(waiting({ endpoints: [], onlyElsewhere: true }));
+    h.listeners.want(waiting({ waitMs: 2_000 }));
+    assert.equal(h.counts.changes, 1);
+    h.listeners.want(servicePort({ endpoints: [] }));
+    assert.equal(h.counts.changes, 2, 'they are refused from now on');
+  });
+
   test('request new rules when the last endpoint is removed and the first is added, and keep their port', async () => {
     const h = await listening();
     const port = h.portOf('shop/web');

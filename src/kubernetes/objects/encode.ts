@@ -1,13 +1,14 @@
 import { familyOf } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
-import type { Service, ServiceOptions, ServicePortSpec } from '../../model/service.ts';
-import { formatDuration } from '../../util/duration.ts';
+import type { Service, ServicePortSpec } from '../../model/service.ts';
+import { PREFIX } from './annotations.ts';
 import { API_VERSIONS, type KubernetesObject } from './kubernetes-object.ts';
+import { encodeServiceOptions } from './service-options.ts';
 
 /*
  * The way back: objects as an API server, or an author of manifests, would write them, so that the decoders of this
- * folder read the same value again. What they have left out of an object does not come back: labels, bad parts, a
- * scheduler that there is not, the time of a change.
+ * folder read the same value again. What they have left out of an object does not come back: labels, bad parts,
+ * annotations that are refused, the time of a change.
  */
 
 type Json = Readonly<Record<string, unknown>>;
@@ -32,36 +33,8 @@ export function encodeObject({ kind, key, value }: KubernetesObject): Json {
 }
 
 function serviceMetadata({ uid, options }: Service): Json {
-  const annotations = options === undefined ? {} : annotationsOf(options);
+  const annotations = options === undefined ? {} : encodeServiceOptions(options);
   return { ...(uid !== undefined && { uid }), ...(Object.keys(annotations).length > 0 && { annotations }) };
-}
-
-type Said = Omit<Required<ServiceOptions>, 'refusedScheduler'>;
-
-/** The annotation of each option, and its text. */
-const ANNOTATIONS: { readonly [K in keyof Said]: readonly [key: string, textOf: (value: Said[K]) => string] } = {
-  clientAddress: ['kube-userspace-proxy/client-address', String],
-  proxyProtocol: ['kube-userspace-proxy/proxy-protocol', String],
-  udpReplayMs: ['kube-userspace-proxy/udp-replay', formatDuration],
-  scheduler: ['kube-userspace-proxy/scheduler', String],
-  slowStartMs: ['kube-userspace-proxy/slow-start', formatDuration],
-  waitForEndpointsMs: ['kube-userspace-proxy/wait-for-endpoints', formatDuration],
-  isIdled: ['kube-userspace-proxy/idled-at', String],
-  maxWaiting: ['kube-userspace-proxy/max-waiting', String],
-  maxConnections: ['kube-userspace-proxy/max-connections', String],
-  queueTimeoutMs: ['kube-userspace-proxy/queue-timeout', formatDuration],
-  maxConnectionAgeMs: ['kube-userspace-proxy/max-connection-age', formatDuration],
-  drainTimeoutMs: ['kube-userspace-proxy/drain-timeout', formatDuration],
-  udpTimeoutMs: ['kube-userspace-proxy/udp-timeout', formatDuration],
-};
-
-function annotationsOf(options: ServiceOptions): Json {
-  const annotation = <K extends keyof Said>(option: K): readonly (readonly [string, string])[] => {
-    const { [option]: value } = options as Partial<Said>;
-    const [key, textOf] = ANNOTATIONS[option];
-    return value === undefined ? [] : [[key, textOf(value)]];
-  };
-  return Object.fromEntries((Object.keys(ANNOTATIONS) as (keyof Said)[]).flatMap((option) => annotation(option)));
 }
 
 function serviceBody(service: Service): Json {
@@ -113,7 +86,7 @@ function sliceMetadata({ service, group }: EndpointSlice): Json {
 }
 
 function weightOf(group: EndpointGroup | undefined): Json {
-  return group?.weight === undefined ? {} : { annotations: { 'kube-userspace-proxy/weight': `${group.weight}` } };
+  return group?.weight === undefined ? {} : { annotations: { [`${PREFIX}weight`]: `${group.weight}` } };
 }
 
 function sliceBody({ addresses, ports }: EndpointGroup): Json {

@@ -2,7 +2,8 @@ import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { ServiceKey } from '../../model/service.ts';
-import type { Field } from '../../util/untrusted.ts';
+import { type Field, show } from '../../util/untrusted.ts';
+import { adviceOn, keysOf, PREFIX, unknownAmong } from './annotations.ts';
 import { type FileRules, Skip, type Warnings } from './decoded.ts';
 import {
   address,
@@ -20,6 +21,8 @@ import {
 } from './fields.ts';
 
 const ADDRESS_TYPES = ['IPv4', 'IPv6', 'FQDN'] as const;
+/** One object may not fill the log. */
+const MAX_UNKNOWN = 3;
 const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 /**
@@ -49,13 +52,18 @@ export function decodeEndpointSlice(root: Field, warnings: Warnings, file?: File
   };
 }
 
+const NAMES = ['weight'] as const;
+
 /** The first that the object has counts. */
-const WEIGHT_ANNOTATIONS = ['kube-userspace-proxy/weight', 'service.cilium.io/weight'] as const;
+const WEIGHT_ANNOTATIONS = [`${PREFIX}weight`, 'service.cilium.io/weight'] as const;
 
 /** Of every endpoint of the object. A wrong one is left out with a warning, and 1 serves. */
 function decodeWeight(root: Field, warnings: Warnings): number | undefined {
   const annotations = root.get('metadata').get('annotations');
   if (!annotations.isPresent) return undefined;
+  for (const key of unknownAmong(keysOf(annotations), NAMES).slice(0, MAX_UNKNOWN)) {
+    warnings.add(annotations.error(`has ${show(key)}, which endpoints do not have; ${adviceOn(key, NAMES)}`).problem);
+  }
   return warnings.optional(() => {
     const field = WEIGHT_ANNOTATIONS.map((each) => annotations.get(each)).find(({ isPresent }) => isPresent);
     if (field === undefined) return undefined;

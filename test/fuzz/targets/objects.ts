@@ -68,15 +68,15 @@ function comesBack(value: KubernetesObject | undefined): void {
   assert.deepEqual(decodeSaved(encoded), withoutLosses(value));
 }
 
-/** A scheduler that there is not, and when a change happened, are for the log and for a metric. */
+/** Annotations that are refused, and when a change happened, are for the log and for a metric. */
 function withoutLosses(object: KubernetesObject): unknown {
   if (object.kind === 'EndpointSlice') {
     const { triggeredAt: _, ...value } = object.value;
     return { ...object, value };
   }
-  if (object.kind !== 'Service' || object.value.options?.refusedScheduler === undefined) return object;
+  if (object.kind !== 'Service' || object.value.options?.refused === undefined) return object;
   const { options, ...value } = object.value;
-  const { refusedScheduler: _, ...kept } = options;
+  const { refused: _, ...kept } = options;
   return { ...object, value: { ...value, ...(Object.keys(kept).length > 0 && { options: kept }) } };
 }
 

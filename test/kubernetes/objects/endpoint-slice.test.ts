@@ -170,6 +170,19 @@ test('when its change was triggered is read from Go’s timestamp, and anything 
     assert.equal(triggeredAt(text), undefined);
 });
 
+test('an annotation of ours that endpoints do not have is a warning, with the name that is nearest', () => {
+  const annotations = { 'kube-userspace-proxy/weigth': '7', 'kube-userspace-proxy/scheduler': 'lc', other: 'x' };
+  const labels = { 'kubernetes.io/service-name': 'web' };
+  const problems = warningsOf(decodeEndpointSlice(slice({ metadata: { name: 'web-1', labels, annotations } })));
+  assert.deepEqual(
+    problems.map(({ problem }) => problem),
+    [
+      'has "kube-userspace-proxy/weigth", which endpoints do not have; did you mean kube-userspace-proxy/weight?',
+      'has "kube-userspace-proxy/scheduler", which endpoints do not have; correct or remove it',
+    ],
+  );
+});
+
 test('a weight is of all endpoints of a slice; the annotation of Cilium counts where ours is absent', () => {
   const decode = (annotations: object) =>
     decodeEndpointSlice(

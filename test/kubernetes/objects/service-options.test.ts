@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SCHEDULERS } from '../../../src/model/scheduler.ts';
-import { foundText } from '../../../src/util/found.ts';
+import type { ServiceOptions } from '../../../src/model/service.ts';
 import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
+
+const PREFIX = 'kube-userspace-proxy/';
 
 function decode(annotations: unknown) {
   return decodeService(service({}, { annotations }));
@@ -24,25 +26,38 @@ test('a Service without annotations of ours has no options', () => {
   for (const annotations of none) assert.equal('options' in okValue(decode(annotations)), false);
 });
 
-test('a wrong annotation is left out with a warning, and the Service is served', () => {
+function refusedOf(annotations: object) {
+  return okValue(decode(annotations)).options?.refused ?? [];
+}
+
+test('a wrong annotation is refused, so that the owner of the Service hears of it, and the default holds', () => {
   const decoded = decode({
     'kube-userspace-proxy/client-address': 'Node',
     'kube-userspace-proxy/proxy-protocol': 'v1',
   });
-  assert.deepEqual(okValue(decoded).options, { proxyProtocol: 'v1' });
-  assert.deepEqual(warningsOf(decoded), [
-    {
-      field: 'metadata.annotations[kube-userspace-proxy/client-address]',
-      found: 'is "Node"',
-      advice: 'expected preserve or node',
-    },
-  ]);
+  assert.deepEqual(okValue(decoded).options, {
+    proxyProtocol: 'v1',
+    refused: [{ what: 'kube-userspace-proxy/client-address', reason: 'it is "Node"; write preserve or node' }],
+  });
+  assert.deepEqual(warningsOf(decoded), []);
   for (const hostile of ['', 7, {}, ['v1'], 'x'.repeat(100_000)]) {
-    const one = decode({ 'kube-userspace-proxy/proxy-protocol': hostile });
-    assert.equal('options' in okValue(one), false);
-    assert.equal(warningsOf(one).length, 1);
-    assert.ok(JSON.stringify(warningsOf(one)).length < 400);
+    const refused = refusedOf({ 'kube-userspace-proxy/proxy-protocol': hostile });
+    assert.equal(refused.length, 1);
+    assert.ok(JSON.stringify(refused).length < 400);
   }
+});
+
+test('an annotation of ours that there is not is refused, with the name that is nearest', () => {
+  const reason = (name: string) => refusedOf({ [`kube-userspace-proxy/${name}`]: 'x' })[0]?.reason;
+  assert.equal(reason('schedulr'), 'a Service has no such annotation; did you mean kube-userspace-proxy/scheduler?');
+  assert.match(reason('max-conections') ?? '', /did you mean kube-userspace-proxy\/max-connections\?$/);
+  assert.equal(reason('weight'), 'a Service has no such annotation; correct or remove it');
+  assert.equal(reason('__proto__'), 'a Service has no such annotation; correct or remove it');
+  const many = refusedOf(Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`${PREFIX}x${n}`, 'y'])));
+  assert.equal(many.length, 9);
+  assert.equal(many.at(-1)?.what, '992 more annotations');
+  const long = refusedOf({ [`${PREFIX}${'x'.repeat(100_000)}`]: 'y' });
+  assert.ok(JSON.stringify(long).length < 400);
 });
 
 test('annotations that are no object are a fault of the whole Service', () => {
@@ -55,14 +70,13 @@ test('a warning says that the PROXY protocol has no effect on UDP ports', () => 
     return decodeService(service({ ports }, { annotations: { 'kube-userspace-proxy/proxy-protocol': 'v2' } }));
   };
   assert.deepEqual(warningsOf(decoded(['TCP'])), []);
-  for (const protocols of [['UDP'], ['TCP', 'UDP']]) {
+  for (const [protocols, problem] of [
+    [['UDP'], 'has no effect: the Service has no TCP port'],
+    [['TCP', 'UDP'], 'has no effect on UDP ports: only a TCP connection can begin with a header'],
+  ] as const) {
     assert.deepEqual(okValue(decoded(protocols)).options, { proxyProtocol: 'v2' });
-    assert.deepEqual(warningsOf(decoded(protocols)), [
-      {
-        field: 'metadata.annotations[kube-userspace-proxy/proxy-protocol]',
-        found: 'has no effect on UDP ports: only a TCP connection can begin with a header',
-      },
-    ]);
+    const field = 'metadata.annotations[kube-userspace-proxy/proxy-protocol]';
+    assert.deepEqual(warningsOf(decoded(protocols)), [{ field, problem }]);
   }
 });
 
@@ -83,15 +97,16 @@ test('the silence after which a UDP question is asked again is a duration, in st
     assert.deepEqual(warningsOf(decoded(text)), []);
   }
   for (const wrong of ['', '9ms', '5001ms', '0', '-1s', '300', 300, {}, 'x'.repeat(100_000)]) {
-    assert.equal('options' in okValue(decoded(wrong)), false);
-    const problem = foundText(warningsOf(decoded(wrong))[0] ?? assert.fail());
-    assert.match(problem, /expected a (duration from 10ms to 5s, such as "300ms"|string)$/);
-    assert.ok(problem.length < 300);
+    const { udpReplayMs, refused = [] } = okValue(decoded(wrong)).options ?? {};
+    assert.equal(udpReplayMs, undefined);
+    const reason = refused[0]?.reason ?? '';
+    assert.match(reason, /; write a duration from 10ms to 5s, such as "300ms"$/);
+    assert.ok(reason.length < 300);
   }
   assert.deepEqual(warningsOf(decoded('300ms', 'TCP')), [
     {
       field: 'metadata.annotations[kube-userspace-proxy/udp-replay]',
-      found: 'has no effect: the Service has no UDP port',
+      problem: 'has no effect: the Service has no UDP port',
     },
   ]);
 });
@@ -113,38 +128,80 @@ test('a scheduler has the names of IPVS, also in the annotations of kube-router 
 });
 
 test('a scheduler that there is not is noted with the reason', () => {
-  const refused = (annotations: object) => okValue(decode(annotations)).options?.refusedScheduler;
+  const refused = (annotations: object) => refusedOf(annotations)[0];
   assert.deepEqual(refused({ [KUBE_ROUTER]: 'dh' }), {
     what: 'the scheduler "dh" of kube-router.io/service.scheduler',
-    found: 'it chooses by the destination, and a Service port is one destination',
-    advice: 'sh chooses by the client',
+    reason: 'it chooses by the destination, and a Service port is one destination; sh chooses by the client',
   });
-  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.found ?? '', /no such/);
+  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.reason ?? '', /no such/);
   for (const name of ['', 'RR', 'toString', '__proto__', 'x'.repeat(100_000)]) {
-    const refusal = refused({ [OURS]: name }) ?? assert.fail(name);
-    const { what } = refusal;
-    assert.match(foundText(refusal), /there is no such scheduler; there are rr, /);
+    const { what, reason } = refused({ [OURS]: name }) ?? assert.fail(name);
+    assert.match(reason, /there is no such scheduler; there are rr, /);
     assert.ok(what.length < 200);
   }
   for (const hostile of [7, {}, ['rr']]) {
-    const decoded = decode({ [OURS]: hostile });
-    assert.equal('options' in okValue(decoded), false);
-    assert.equal(warningsOf(decoded).length, 1);
+    assert.equal(okValue(decode({ [OURS]: hostile })).options?.scheduler, undefined);
+    assert.match(refused({ [OURS]: hostile })?.reason ?? '', /there is no such scheduler/);
   }
 });
 
-test('a slow start is a time of up to an hour', () => {
-  const annotation = 'kube-userspace-proxy/slow-start';
-  for (const [text, ms] of [
-    ['30s', 30_000],
-    ['1s', 1000],
-    ['1h', 3_600_000],
-  ] as const) {
-    assert.equal(okValue(decode({ [annotation]: text })).options?.slowStartMs, ms);
+/** Each with what its texts are read as; `undefined`: refused. */
+const VALUES: readonly (readonly [
+  annotation: string,
+  option: keyof ServiceOptions,
+  values: Readonly<Record<string, number | undefined>>,
+])[] = [
+  ['slow-start', 'slowStartMs', { '30s': 30_000, '1s': 1_000, '1h': 3_600_000, '61m': undefined, '999ms': undefined }],
+  [
+    'wait-for-endpoints',
+    'waitForEndpointsMs',
+    { '30s': 30_000, '100ms': 100, '10m': 600_000, '0': 0, '0s': 0, '99ms': undefined, '601s': undefined },
+  ],
+  ['max-waiting', 'maxWaiting', { '1': 1, '65536': 65_536, '0': undefined, '65537': undefined, '1e3': undefined }],
+  ['max-connections', 'maxConnections', { '1': 1, '1048576': 1_048_576, '0': undefined, '1048577': undefined }],
+  ['queue-timeout', 'queueTimeoutMs', { '5s': 5_000, '0': 0, '10m': 600_000, '99ms': undefined, '11m': undefined }],
+  ['max-connection-age', 'maxConnectionAgeMs', { '1s': 1_000, '168h': 604_800_000, '0': undefined, '169h': undefined }],
+  ['drain-timeout', 'drainTimeoutMs', { '0': 0, '1s': 1_000, '500ms': undefined, '169h': undefined }],
+  ['udp-timeout', 'udpTimeoutMs', { '100ms': 100, '1h': 3_600_000, '99ms': undefined, '2h': undefined }],
+];
+
+for (const [annotation, option, values] of VALUES) {
+  test(`${annotation} has its bounds, and nothing else is read`, () => {
+    const hostile = ['', '30', '-1s', '1.5', 30, {}, [], '9'.repeat(100_000)].map(
+      (value) => [value, undefined] as const,
+    );
+    for (const [value, expected] of [...Object.entries(values), ...hostile]) {
+      const { [option]: read, refused = [] } = okValue(decode({ [PREFIX + annotation]: value })).options ?? {};
+      // A number of clients has no unit.
+      if (value === '30' && /^max-(waiting|connections)$/.test(annotation)) continue;
+      assert.equal(read, expected, String(value).slice(0, 100));
+      assert.equal(refused.length, expected === undefined ? 1 : 0, String(value).slice(0, 100));
+      assert.ok(JSON.stringify(refused).length < 400);
+    }
+  });
+}
+
+test('a warning says what has no effect on the ports of this Service, or without another annotation', () => {
+  const problems = (protocol: string, ...names: readonly string[]) => {
+    const annotations = Object.fromEntries(
+      names.map((name) => [PREFIX + name, name === 'max-connections' ? '5' : '10s']),
+    );
+    return warningsOf(decodeService(service({ ports: [{ port: 53, protocol }] }, { annotations }))).map(
+      ({ problem }) => problem,
+    );
+  };
+  const noUdp = 'has no effect: the Service has no UDP port';
+  const noTcp = 'has no effect: the Service has no TCP port';
+  assert.deepEqual(problems('TCP', 'udp-timeout', 'drain-timeout'), [noUdp]);
+  assert.deepEqual(problems('UDP', 'udp-timeout', 'drain-timeout', 'max-connection-age'), [noTcp, noTcp]);
+  assert.deepEqual(problems('UDP', 'queue-timeout'), ['has no effect without kube-userspace-proxy/max-connections']);
+  assert.deepEqual(problems('UDP', 'queue-timeout', 'max-connections', 'wait-for-endpoints'), []);
+});
+
+test('a key that ends in /idled-at says that the Service is idled, whatever its value', () => {
+  for (const key of ['idling.alpha.openshift.io/idled-at', 'k8s.ovn.org/idled-at', 'kube-userspace-proxy/idled-at']) {
+    assert.deepEqual(okValue(decode({ [key]: '2026-11-27T12:00:00Z' })).options, { isIdled: true });
+    assert.equal('options' in okValue(decode({ [key]: null })), false);
   }
-  for (const hostile of ['61m', '-1s', '999ms', '30', '', 30, {}, '9'.repeat(100_000)]) {
-    const decoded = decode({ [annotation]: hostile });
-    assert.equal('options' in okValue(decoded), false);
-    assert.equal(warningsOf(decoded).length, 1);
-  }
+  assert.equal('options' in okValue(decode({ 'k8s.ovn.org/unidled-at': 'x', 'idled-at': 'x' })), false);
 });

@@ -13,6 +13,7 @@ import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import { ConnectionFeed } from '../operate/connection-log/feed.ts';
 import { ConnectionLogFile } from '../operate/connection-log/file.ts';
@@ -21,6 +22,7 @@ import { DialErrors } from '../operate/log/dial-errors.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { ControlPlane } from '../sync/control-plane.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
+import { WakeCalls } from '../sync/wake-calls.ts';
 import { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { openCapture } from './capture.ts';
@@ -70,15 +72,31 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   };
   const dialErrors = new DialErrors(clock);
   const pipelines: Pipeline[] = [];
-  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors, (part) => {
-    const uid = pipelines.map(({ tracker }) => tracker.uidOf(part.name)).find((each) => each !== undefined);
-    source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+  const uidOf = (name: ServicePortName) =>
+    pipelines.map(({ tracker }) => tracker.uidOf(name)).find((each) => each !== undefined);
+  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors, {
+    onRefused: (part) => {
+      const uid = uidOf(part.name);
+      source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+    },
+    onWaiting: (name) => wakeCalls?.clientWaits(name),
   });
   // Side by side: worker threads start while the kernel is probed.
   const [data, { capture, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
   dialErrors.readFrom(dataPlane);
+  const { callForPods } = source;
+  const wakeCalls: WakeCalls | undefined =
+    callForPods &&
+    new WakeCalls({
+      clock,
+      log,
+      dataPlane,
+      carried: (name) => pipelines.flatMap(({ listeners }) => listeners.carried(name) ?? []),
+      uidOf,
+      call: (needed) => callForPods(needed),
+    });
   const feed = new ConnectionFeed({ dataPlane, log, clock });
   const findObstacle = await obstacleFinder();
   const findRoutedApart = await routedApartFinder();
@@ -98,6 +116,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
     connectionLog: () => feed.counts,
+    wakeCalls: () => wakeCalls?.counts,
     takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
 
@@ -175,6 +194,7 @@ export async function assemble({ config, log, startedAt, signal, configuration }
     connectionLog,
     controlPlane,
     weights,
+    wakeCalls,
     nodeWatch,
     ...openView({ ...viewParts, clientAddresses, scheduler }),
   };

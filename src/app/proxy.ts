@@ -129,10 +129,11 @@ export class ServiceProxy {
 
   /** Resolves when nothing is opened, updated, closed or written to the kernel any more, and no address is bound. */
   async pause(): Promise<void> {
-    const { controlPlane, healthCheckNodePorts, source } = this.#parts;
+    const { controlPlane, healthCheckNodePorts, source, wakeCalls } = this.#parts;
     await source.state?.keeper.stop();
     // A sync that is under way may take long: the servers answer until it is over.
     await controlPlane.pause();
+    wakeCalls?.stop();
     healthCheckNodePorts.pause();
     await Promise.all(this.#servers.map((server) => server.close()));
   }
@@ -142,12 +143,14 @@ export class ServiceProxy {
     this.#parts.source.state?.keeper.start();
     this.#parts.controlPlane.resume();
     this.#parts.healthCheckNodePorts.resume();
+    this.#parts.wakeCalls?.start();
     this.#startServers();
   }
 
   /** Ends all connections. The rules stay. */
   async stop(): Promise<void> {
     const { source, controlPlane, healthCheckNodePorts, sampler, dataPlane, dataPlaneLog, connectionLog } = this.#parts;
+    this.#parts.wakeCalls?.stop();
     await this.saveState();
     await source.stop();
     await Promise.all([controlPlane.stop(), ...this.#servers.map((server) => server.close())]);
@@ -204,8 +207,9 @@ export class ServiceProxy {
   /** What waits until the start can no longer be refused, and until iptables has loaded conntrack. */
   async #serve(): Promise<void> {
     const { config, log } = this.#context;
-    const { sampler, capture, served, source, node, nodeWatch } = this.#parts;
+    const { sampler, capture, served, source, node, nodeWatch, wakeCalls } = this.#parts;
     sampler.start();
+    wakeCalls?.start();
     log.info(`Packets for Services are captured by ${capture.method.description}`, { why: capture.why });
     await served.report();
     applyHostSettings(config.host, log);

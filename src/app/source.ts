@@ -1,6 +1,6 @@
 import type { Config } from '../config/config.ts';
 import { PROGRAM, VERSION } from '../config/version.ts';
-import { reportStarting, UnservedEvents } from '../kubernetes/events.ts';
+import { postNeedPods, reportStarting, UnservedEvents } from '../kubernetes/events.ts';
 import { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
 import { createApiServers } from '../kubernetes/open-access.ts';
@@ -9,6 +9,7 @@ import type { Endpoint } from '../model/endpoint.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
+import type { PodsNeeded } from '../model/waiting.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { type KeptState, keepLastGoodManifests, keepLastState } from './state.ts';
@@ -28,6 +29,8 @@ export interface Source extends ServiceSource {
   followNode?(onChange: (status: NodeStatus) => void): void;
   /** Reports the problem as an Event of the Service. */
   reportUnserved?(part: UnservedPort | RefusedPart): void;
+  /** Asks whoever scales the Service for pods. Rejects when nobody heard it. */
+  callForPods?(needed: PodsNeeded): Promise<void>;
   /** Missing without `--state-dir`. */
   readonly state?: KeptState;
 }
@@ -85,6 +88,7 @@ export async function openSource({ source: config, state }: Config, setup: Sourc
       else kept.source.followNode(follow, onChange);
     },
     reportUnserved: (part) => unserved.report(part),
+    callForPods: (needed) => postNeedPods(needed, { node: name, api, clock, signal }),
     ...(kept !== undefined && { state: kept.state }),
   };
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { goesWithout } from '../model/finding.ts';
 import { partsOf } from '../model/service.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
+import type { PodsNeeded } from '../model/waiting.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import { foundText } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
@@ -33,38 +34,59 @@ interface ClusterEvent {
 
 /**
  * Writes an event, as `kubectl get events` shows it. The component is `kube-proxy`, because runbooks and event filters
- * look for that name. Core `v1`, which every server has and `system:node-proxier` may create. Never rejects.
+ * look for that name. Core `v1`, which every server has and `system:node-proxier` may create.
  */
 async function postEvent(
   { name, type, reason, message, about }: ClusterEvent,
-  { node, api, clock, log, signal }: EventEnvironment,
+  { node, api, clock, signal }: Omit<EventEnvironment, 'log'>,
 ): Promise<void> {
   // To the second, as Kubernetes keeps it.
   const now = rfc3339(clock.wallNow()).replace(/\.\d+/, '');
   // Objects without a namespace have their events in `default` (upstream's recorder).
   const namespace = about.namespace ?? 'default';
+  await api.post(
+    `/api/v1/namespaces/${namespace}/events`,
+    {
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { ...(name === undefined ? { generateName: `${about.name}.` } : { name }), namespace },
+      involvedObject: about,
+      type,
+      reason,
+      message,
+      source: { component: 'kube-proxy', host: node },
+      firstTimestamp: now,
+      lastTimestamp: now,
+      count: 1,
+    },
+    signal,
+  );
+}
+
+/** The same for one that only informs: never rejects. */
+async function tryToPostEvent(event: ClusterEvent, environment: EventEnvironment): Promise<void> {
+  const { node, log } = environment;
   try {
-    await api.post(
-      `/api/v1/namespaces/${namespace}/events`,
-      {
-        apiVersion: 'v1',
-        kind: 'Event',
-        metadata: { ...(name === undefined ? { generateName: `${about.name}.` } : { name }), namespace },
-        involvedObject: about,
-        type,
-        reason,
-        message,
-        source: { component: 'kube-proxy', host: node },
-        firstTimestamp: now,
-        lastTimestamp: now,
-        count: 1,
-      },
-      signal,
-    );
+    await postEvent(event, environment);
   } catch (error) {
-    if (name !== undefined && error instanceof ApiError && error.status === 409) return;
-    log.v(1)?.info(`The ${reason} event could not be sent`, { node, err: causeMessage(error) });
+    if (event.name !== undefined && error instanceof ApiError && error.status === 409) return;
+    log.v(1)?.info(`The ${event.reason} event could not be sent`, { node, err: causeMessage(error) });
   }
+}
+
+/**
+ * Asks whoever scales the Service for pods: an event as openshift-sdn wrote it (`pkg/unidler/unidler.go`), for which
+ * OpenShift's unidling controller listens. It looks for the reason and for the Service, and compares `lastTimestamp`
+ * with the time when the Service was idled. Rejects with {@link ApiError}.
+ */
+export async function postNeedPods(
+  { name, port, uid }: PodsNeeded,
+  environment: Omit<EventEnvironment, 'log'>,
+): Promise<void> {
+  const { namespace, service, portName } = partsOf(name);
+  const message = `The service-port ${service}:${portName === '' ? port : portName} needs pods.`;
+  const about = { kind: 'Service', namespace, name: service, ...(uid !== undefined && { uid }) };
+  await postEvent({ type: 'Normal', reason: 'NeedPods', message, about }, environment);
 }
 
 /** Posts upstream's `Starting` event on the Node. `program` is as `kube-userspace-proxy 1.2.3`. Never rejects. */
@@ -72,7 +94,7 @@ export async function reportStarting(program: string, environment: EventEnvironm
   const { node } = environment;
   // The kubelet's convention, and upstream's: the name in the place of the uid.
   const about = { kind: 'Node', name: node, uid: node };
-  await postEvent({ type: 'Normal', reason: 'Starting', message: `Starting ${program}.`, about }, environment);
+  await tryToPostEvent({ type: 'Normal', reason: 'Starting', message: `Starting ${program}.`, about }, environment);
 }
 
 /** Bounds the events when many Services are not served; the log names all of them. */
@@ -132,7 +154,7 @@ export class UnservedEvents {
     for (const [name, event] of this.#waiting) {
       await sleep(this.#random() * SPREAD_MS, clock, signal);
       if (signal.aborted) return;
-      await postEvent(event, this.#environment);
+      await tryToPostEvent(event, this.#environment);
       this.#waiting.delete(name);
     }
   }

@@ -18,6 +18,7 @@ export interface ServiceOptions {
   /** ClientIP affinity with this timeout. */
   readonly affinitySeconds?: number;
   readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
   /** Further fields of its `spec`. */
   readonly spec?: object;
 }
@@ -34,11 +35,11 @@ export interface Endpoint {
 }
 
 export function serviceObject(options: ServiceOptions): object {
-  const { name, type, ports, clusterIP, affinitySeconds, labels, spec } = options;
+  const { name, type, ports, clusterIP, affinitySeconds, labels, annotations, spec } = options;
   return {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: { name, namespace: NAMESPACE, ...(labels && { labels }) },
+    metadata: { name, namespace: NAMESPACE, ...(labels && { labels }), ...(annotations && { annotations }) },
     spec: {
       ...(type && { type }),
       ...(clusterIP && { clusterIP }),

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ApiError } from '../../src/kubernetes/api-error.ts';
-import { reportStarting, UnservedEvents } from '../../src/kubernetes/events.ts';
+import { postNeedPods, reportStarting, UnservedEvents } from '../../src/kubernetes/events.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle } from '../support/until.ts';
@@ -53,6 +53,32 @@ test('the event is a warning on the Service, in its namespace, and says which po
       },
     },
   ]);
+});
+
+test('a call for pods is the event that OpenShift looks for: at once, each one anew, with the time of now', async () => {
+  const { posted, environment } = setUp();
+  await postNeedPods({ name: 'shop/web:http', port: 80, uid: 'a-b-c' }, environment);
+  await postNeedPods({ name: 'shop/web', port: 80 }, environment);
+  const now = '2023-11-14T22:13:20Z';
+  assert.deepEqual(posted[0], {
+    path: '/api/v1/namespaces/shop/events',
+    body: {
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { generateName: 'web.', namespace: 'shop' },
+      involvedObject: { kind: 'Service', namespace: 'shop', name: 'web', uid: 'a-b-c' },
+      type: 'Normal',
+      reason: 'NeedPods',
+      message: 'The service-port web:http needs pods.',
+      source: { component: 'kube-proxy', host: 'node-1' },
+      firstTimestamp: now,
+      lastTimestamp: now,
+      count: 1,
+    },
+  });
+  assert.equal(posted[1]?.body.message, 'The service-port web:80 needs pods.');
+  const refusing = setUp({ post: async () => Promise.reject(new ApiError('status', 'HTTP 403', { status: 403 })) });
+  await assert.rejects(postNeedPods({ name: 'shop/web', port: 80 }, refusing.environment), /403/);
 });
 
 test('every node gives the event the same name, so that the cluster has it once; a Service made anew has its own', async () => {

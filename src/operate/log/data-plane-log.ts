@@ -1,5 +1,5 @@
 import type { DataPlaneObserver, DialFailure, Refusal } from '../../model/data-plane.ts';
-import { partsOf } from '../../model/service.ts';
+import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { RefusedPart } from '../../model/service-port.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
@@ -11,9 +11,12 @@ const WINDOW_MS = 10_000;
 const REFUSED: Readonly<Record<Refusal, string>> = {
   'no-endpoints': 'Refused a client: no endpoint is ready; check the pods behind the Service and its port names',
   exhausted: 'Refused a client: no endpoint answered; check that the pods listen and that this node reaches them',
-  'wait-timeout': 'Refused a client: it has waited for as long as it may; check what scales the Service, and its pods',
-  'wait-full': 'Refused a client: too many wait for an endpoint already; check what scales the Service, and its pods',
+  'wait-timeout':
+    'Refused a client: it waited for an endpoint until its time was up; check what scales the pods behind the Service',
+  'wait-full': 'Refused a client: as many wait for an endpoint as may; see the annotation max-waiting',
 };
+
+const WAITS = 'Clients wait for an endpoint: none is ready or answers, or all have as many connections as they may';
 
 const DIAL_FAILED: Readonly<Record<DialFailure, string>> = {
   refused: 'An endpoint refused the connection: nothing listens there; check the pod and the target port',
@@ -62,6 +65,14 @@ interface Group {
   timer: Timer;
 }
 
+/** Who else must know. */
+export interface DataPlaneListener {
+  /** Tells the owner of the Service. */
+  readonly onRefused: (part: RefusedPart) => void;
+  /** A client waits where nobody waited before. */
+  readonly onWaiting: (name: ServicePortName) => void;
+}
+
 /**
  * Reports problems on the data path, with the cause and advice, and their end. For each reason, it logs the first
  * event of a Service port and of the address of an endpoint at once. Others of the same Service port, or of the same
@@ -74,21 +85,23 @@ export class DataPlaneLog implements DataPlaneObserver {
   readonly #clock: Clock;
   readonly #groups = new Map<string, Group>();
   readonly #dialErrors: Pick<DialErrors, 'failed'>;
-  readonly #onRefused: (part: RefusedPart) => void;
+  readonly #listener: DataPlaneListener;
 
-  /** `onRefused` tells the owner of the Service. */
-  constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>, onRefused: (part: RefusedPart) => void) {
+  constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>, listener: DataPlaneListener) {
     this.#log = log;
     this.#clock = clock;
     this.#dialErrors = dialErrors;
-    this.#onRefused = onRefused;
+    this.#listener = listener;
   }
 
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
     this.#tell('warn', REFUSED[reason], { svc: name, client });
   }
 
-  clientWaits(): void {}
+  clientWaits({ name }: Parameters<DataPlaneObserver['clientWaits']>[0]): void {
+    this.#listener.onWaiting(name);
+    this.#tell('info', WAITS, { svc: name });
+  }
 
   dialFailed(failure: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
     this.#dialErrors.failed(failure);
@@ -140,7 +153,7 @@ export class DataPlaneLog implements DataPlaneObserver {
     const { told } = this.#tell('warn', message, fields, namespace);
     if (told.has(service) || told.size >= MAX_NAMES) return;
     told.add(service);
-    this.#onRefused(part);
+    this.#listener.onRefused(part);
   }
 
   /** `about`: what shares a group. */

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { before, describe, test } from 'node:test';
-import { isFast, NAMING, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
+import { isFast, metric, NAMING, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6 } from '../ipv6.ts';
 import { PROGRAM } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 /** What is promised is 2 s and the time of a sync; a machine that does much else is slower. */
@@ -67,6 +68,29 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
     environment.manifests.remove('other.yaml');
     await environment.waitForRules(other.host, 0);
     await environment.assertServed(service);
+  });
+
+  test('writes nothing when a Service whose clients wait loses its endpoints and gets others', async () => {
+    const annotations = { 'kube-userspace-proxy/wait-for-endpoints': '1m' };
+    const waiting = await environment.serve({ name: 'waiting', annotations });
+    const syncs = async () => {
+      const name = 'kubeproxy_sync_proxy_rules_duration_seconds_count';
+      return metric(await environment.metricsText(), name, 'ip_family="IPv4"');
+    };
+    const waits = async () => metric(await environment.metricsText(), 'userspace_proxy_clients_waiting');
+    const list = [PROGRAM, 'list', 'test/waiting', '-o', 'json', `--control-socket=${environment.proxy.controlSocket}`];
+    const state = async () => JSON.parse(await environment.topology.node.output(list)).services[0].state;
+    const before = await syncs();
+    environment.write({ ...waiting, endpoints: [] });
+    await waitFor('it sleeps', async () => (await state()) === 'idle');
+    const answer = environment.client.call('request', { ...waiting, timeoutMs: 60_000 });
+    await waitFor('the client waits', async () => (await waits()) === 1);
+    assert.equal(await state(), 'waiting');
+    environment.write({ ...waiting, endpoints: POD_ADDRESSES.slice(1, 2) });
+    assert.equal((await answer).name, 'pod-2');
+    assert.equal(await syncs(), before);
+    environment.manifests.remove('waiting.yaml');
+    await environment.waitForRules(waiting.host, 0);
   });
 
   test('has its table back soon after all tables were flushed, and idle connections go on', async (t) => {

@@ -15,24 +15,46 @@ function setUp() {
   const log = new RecordingLog();
   const errors = new DialErrors(clock);
   const refused: RefusedPart[] = [];
-  const observer = new DataPlaneLog(log, clock, errors, (part) => refused.push(part));
-  return { clock, log, errors, refused, observer };
+  const waiting: ServicePortName[] = [];
+  const observer = new DataPlaneLog(log, clock, errors, {
+    onRefused: (part) => refused.push(part),
+    onWaiting: (name) => waiting.push(name),
+  });
+  return { clock, log, errors, refused, waiting, observer };
 }
+
+test('clients who begin to wait are a line of their Service, and each time is passed on', () => {
+  const { log, waiting, observer } = setUp();
+  for (const name of [WEB, WEB, DNS] as const) observer.clientWaits({ name });
+  assert.deepEqual(waiting, [WEB, WEB, DNS]);
+  assert.deepEqual(
+    log.lines.map(({ level, fields }) => [level, fields]),
+    [
+      ['info', { svc: WEB }],
+      ['info', { svc: DNS }],
+    ],
+  );
+});
 
 describe('a client that is refused', () => {
   test('is logged at once, with the cause and advice', () => {
     const { log, observer } = setUp();
     observer.clientRefused({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
     observer.clientRefused({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
+    observer.clientRefused({ name: WEB, client: '10.0.0.1:7', reason: 'wait-timeout' });
+    observer.clientRefused({ name: WEB, client: '10.0.0.1:8', reason: 'wait-full' });
     assert.deepEqual(
       log.lines.map(({ level, fields }) => [level, fields]),
-      [
-        ['warn', { svc: WEB, client: '10.0.0.1:5' }],
-        ['warn', { svc: WEB, client: '10.0.0.1:6' }],
-      ],
+      [5, 6, 7, 8].map((port) => ['warn', { svc: WEB, client: `10.0.0.1:${port}` }]),
     );
-    assert.match(log.lines[0]?.message ?? '', /no endpoint is ready; check/);
-    assert.match(log.lines[1]?.message ?? '', /no endpoint answered; check/);
+    for (const [line, pattern] of [
+      /no endpoint is ready; check/,
+      /no endpoint answered; check/,
+      /its time was up; check/,
+      /max-waiting$/,
+    ].entries()) {
+      assert.match(log.lines[line]?.message ?? '', pattern);
+    }
   });
 
   test('makes at most one line in ten seconds, with the number of further events', () => {

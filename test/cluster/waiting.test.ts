@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { metric, TCP } from '../netns/harness.ts';
+import { IptablesShims } from '../netns/iptables.ts';
+import { PROGRAM } from '../netns/proxy.ts';
+import { POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { type ApiObject, NAMESPACE } from './admin.ts';
+import { Cluster, type ServedService } from './cluster.ts';
+
+const IDLED_AT = 'idling.alpha.openshift.io/idled-at';
+const PORTS = [{ name: 'http', port: 80, target: TCP.name }] as const;
+
+/** As `oc idle` writes it: in seconds. */
+function timestamp(ms: number): string {
+  return new Date(ms).toISOString().replace(/\.\d+/, '');
+}
+
+describe('Services at zero replicas', () => {
+  let cluster: Cluster;
+  let shims: IptablesShims;
+  let wrong: ServedService;
+
+  before(async () => {
+    cluster = await Cluster.create();
+    shims = await IptablesShims.create(cluster.environment.temporary('shims'));
+    await cluster.startProxy({ env: { PATH: shims.path } });
+    // Its event takes up to half a minute, see the test about it.
+    const annotations = { 'kube-userspace-proxy/wait-for-endpoints': 'soon' };
+    wrong = await cluster.serve({ name: 'wrong', ports: PORTS, annotations }, []);
+  });
+
+  after(() => cluster.remove());
+
+  const calls = async (service: string): Promise<readonly ApiObject[]> => {
+    const list = await cluster.admin.request('GET', '/api/v1/events?fieldSelector=reason%3DNeedPods');
+    return list.items.filter(({ involvedObject }: ApiObject) => involvedObject.name === service);
+  };
+
+  const ask = ({ host }: ServedService) =>
+    cluster.environment.client.call('request', { host, port: 80, timeoutMs: 60_000 });
+
+  const metricOf = async (name: string, service: string) =>
+    metric(await cluster.environment.metricsText(), `userspace_proxy_${name}`, `service="${service}"`);
+
+  /**
+   * Plays OpenShift's unidling controller (openshift/openshift-controller-manager `pkg/unidling/controller`): the last
+   * event with the reason NeedPods counts, unless its `lastTimestamp` lies before the mark. It scales up and takes the
+   * mark away; the pods are ready some time later.
+   */
+  async function unidle(service: string): Promise<readonly ApiObject[]> {
+    const heard = await waitFor('a call that is not out of date', async () => {
+      const { metadata } = await cluster.admin.get('services', service);
+      const idledAt = Date.parse(metadata.annotations[IDLED_AT]);
+      const events = await calls(service);
+      return events.some(({ lastTimestamp }) => Date.parse(lastTimestamp) >= idledAt) && events;
+    });
+    await cluster.admin.patch('services', service, { metadata: { annotations: { [IDLED_AT]: null } } });
+    return heard;
+  }
+
+  test('an idled one is woken by its first client, who waits, though the first call is dropped for its time', async () => {
+    const name = cluster.name('idled');
+    // The node's clock is six seconds slow.
+    const annotations = { [IDLED_AT]: timestamp(Date.now() + 6_000) };
+    const service = await cluster.serve({ name, ports: PORTS, annotations }, []);
+    shims.forget();
+    const answer = ask(service);
+    const [first, ...repeated] = await unidle(name);
+    assert.ok(repeated.length > 0, 'the first one was too early');
+    assert.deepEqual(
+      [first.type, first.reason, first.message, first.source.component],
+      ['Normal', 'NeedPods', `The service-port ${name}:http needs pods.`, 'kube-proxy'],
+    );
+    const { uid } = (await cluster.admin.get('services', name)).metadata;
+    assert.deepEqual(first.involvedObject, { kind: 'Service', namespace: NAMESPACE, name, uid });
+    assert.equal(await metricOf('clients_waiting', name), 1, 'it still waits, now that the mark is gone');
+    const late = ask(service);
+    await waitFor('the second client waits', async () => (await metricOf('clients_waiting', name)) === 2);
+    await cluster.setEndpoints(name, POD_ADDRESSES.slice(0, 1));
+    assert.deepEqual([(await answer).name, (await late).name], ['pod-1', 'pod-1']);
+    assert.deepEqual(shims.restores(), [], 'no rule was written');
+    assert.equal(await metricOf('wake_calls_total', name), (await calls(name)).length);
+    assert.equal(await metricOf('wait_seconds_count', name), 2);
+    assert.equal(await metricOf('clients_waiting', name), 0);
+  });
+
+  test('one that asks for it has a call at once, and goes to zero and back without a run of iptables', async () => {
+    const name = cluster.name('asleep');
+    const annotations = { 'kube-userspace-proxy/wait-for-endpoints': '1m' };
+    const service = await cluster.serve({ name, ports: PORTS, annotations }, POD_ADDRESSES);
+    await cluster.isUp(service, ['pod-1', 'pod-2', 'pod-3']);
+    shims.forget();
+    await cluster.setEndpoints(name, []);
+    await waitFor('it sleeps', async () => {
+      const [listed] = JSON.parse(await listOf(name)).services;
+      return listed.state === 'idle';
+    });
+    const answer = ask(service);
+    await waitFor('a call', async () => (await calls(name)).length === 1);
+    const [listed] = JSON.parse(await listOf(name)).services;
+    assert.equal(listed.state, 'waiting');
+    await cluster.setEndpoints(name, POD_ADDRESSES.slice(1, 2));
+    assert.equal((await answer).name, 'pod-2');
+    await cluster.isUp(service, ['pod-2']);
+    assert.deepEqual(shims.restores(), []);
+    assert.equal((await calls(name)).length, 1);
+  });
+
+  test('a wrong annotation has an event on the Service, and clients are refused as by default', async () => {
+    await cluster.becomes('ECONNREFUSED', { protocol: 'tcp', host: wrong.host, port: 80 });
+    const path = `/api/v1/namespaces/${NAMESPACE}/events?fieldSelector=reason%3DServicePartLeftOut`;
+    const [event] = await waitFor('the event', async () => {
+      const { items } = await cluster.admin.request('GET', path);
+      return items.length > 0 && items;
+    });
+    assert.deepEqual(event.involvedObject.name, wrong.name);
+    assert.match(
+      event.message,
+      /goes without kube-userspace-proxy\/wait-for-endpoints: it is "soon"; write "0", or a /,
+    );
+  });
+
+  function listOf(service: string): Promise<string> {
+    const { node } = cluster.environment.topology;
+    const socket = `--control-socket=${cluster.environment.proxy.controlSocket}`;
+    return node.output([PROGRAM, 'list', `${NAMESPACE}/${service}`, '-o', 'json', socket]);
+  }
+});

@@ -41,7 +41,8 @@ export function describeMetrics(): Readonly<Record<string, readonly DescribedMet
 /** A metric whose series all have the labels of this one, as it is printed. */
 function describeFamily({ name, type, help, series }: SeriesFamily, example: string): DescribedMetric {
   const labels = [...example.matchAll(/(\w+)="/g)].map(([, label = '']) => label);
-  return { name, type, help, labels: series.some(({ reason }) => reason) ? [...labels, 'reason'] : labels };
+  const own = series.some(({ label }) => label?.name === 'reason') ? ['reason'] : [];
+  return { name, type, help, labels: [...labels, ...own] };
 }
 
 export function metricTables(): Blocks {

@@ -15,7 +15,12 @@ export function entryText(line: EntryLine): string {
   const from = `${timeOfDay(Date.parse(ts))} ${proto.padEnd(4)} ${client.padEnd(21)} ${backend.padEnd(21)}`;
   const bytes = `${largeNumber(received, false)}${largeNumber(sent, false)}`;
   const took = durationText(ms).padStart(5);
-  return oneColumnEach(`${from} ${end.padEnd(13)} ${took}${bytes} ${svc}${triesText(line)}`);
+  return oneColumnEach(`${from} ${end.padEnd(13)} ${took}${bytes} ${svc}${waitText(line)}${triesText(line)}`);
+}
+
+/** ", waited 1.5s" */
+function waitText({ waited }: EntryLine): string {
+  return waited === undefined ? '' : `, waited ${durationText(waited)}`;
 }
 
 /** ", not 10.244.1.8:8080 (refused)" */

@@ -15,7 +15,7 @@ import type {
 } from '../model/view.ts';
 import type { Control } from '../operate/control/protocol.ts';
 import { formatDuration } from '../util/duration.ts';
-import { printable } from '../util/text.ts';
+import { counted, printable } from '../util/text.ts';
 import { command } from './command.ts';
 import { capitalized, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
@@ -170,13 +170,16 @@ function part(heading: string, lines: readonly string[]): readonly string[] {
 }
 
 function serviceLine(service: ServiceView): string {
-  const { name, protocol, port, nodePort, scheduler, slowStartMs, affinity, state, reason } = service;
+  const { name, protocol, port, nodePort, scheduler, slowStartMs, waitMs, maxConnections, affinity, state, reason } =
+    service;
   const addresses = [...service.clusterIPs, ...service.externalIPs, ...service.loadBalancerIPs];
   const facts = [
     ...addresses.map((address) => `${endpointName({ address, port })}/${protocol}`),
     ...(nodePort === 0 ? [] : [`NodePort ${nodePort}`]),
     `scheduler ${scheduler}`,
     ...(slowStartMs === undefined ? [] : [`slow start ${formatDuration(slowStartMs)}`]),
+    ...(waitMs === undefined ? [] : [`clients wait up to ${formatDuration(waitMs)} for an endpoint`]),
+    ...(maxConnections === undefined ? [] : [`at most ${counted(maxConnections, 'connection')} of an endpoint`]),
     ...(affinity.type === 'ClientIP' ? [`affinity of ${affinity.timeoutSeconds} s`] : []),
     ...(service.connectTime === undefined ? [] : [connectText(service.connectTime)]),
     `state ${state}${reason === undefined ? '' : `: ${reason}`}`,

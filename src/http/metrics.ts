@@ -1,6 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { ListenerStats } from '../model/data-plane.ts';
 import type { LoopDelayMs } from '../model/metrics.ts';
+import { partsOf, type ServicePortName } from '../model/service.ts';
 import type { ApiServerStatus, ApiStatus } from '../model/source.ts';
 import type { ConnectionLogCounts } from '../operate/connection-log/feed.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
@@ -23,6 +24,8 @@ export interface MetricsOptions extends KubeProxyMetricsOptions {
   readonly stats: () => Iterable<ListenerStats>;
   readonly log: Pick<ProcessLog, 'lines' | 'droppedLines'>;
   readonly connectionLog: () => ConnectionLogCounts;
+  /** Calls for pods. A name that is `undefined` stands for Service ports beyond a bound. */
+  readonly wakeCalls: () => ReadonlyMap<ServicePortName | undefined, number> | undefined;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
   /** Also without `--config`. */
@@ -52,6 +55,9 @@ const API_SERVER_GAUGES: readonly (readonly [
   ],
 ];
 
+/** Of the series for all beyond a bound. */
+const NOBODY = { namespace: '', service: '', portName: '' };
+
 /**
  * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; this program's own for Service ports;
  * the process's own. `docs/metrics.md` lists them all.
@@ -63,7 +69,8 @@ export class Metrics extends KubeProxyMetrics {
 
   constructor({ maxRows = MAX_ROWS, ...options }: MetricsOptions) {
     super(options);
-    const { registry, version, stats, log, apiStatus, configInForce, takeLoopDelay, connectionLog } = options;
+    const { registry, version, stats, log, apiStatus, configInForce, takeLoopDelay, connectionLog, wakeCalls } =
+      options;
     this.#registry = registry;
     this.#stats = stats;
     this.#maxRows = maxRows;
@@ -147,6 +154,19 @@ export class Metrics extends KubeProxyMetrics {
       () => connectionLog().dropped,
       'at',
     );
+    new Counter({
+      name: 'userspace_proxy_wake_calls_total',
+      help: 'NeedPods events for a Service port without endpoints while clients waited',
+      registers,
+      labelNames: ['namespace', 'service', 'port'],
+      collect() {
+        this.reset();
+        for (const [name, count] of wakeCalls() ?? []) {
+          const { namespace, service, portName: port } = name === undefined ? NOBODY : partsOf(name);
+          this.inc({ namespace, service, port }, count);
+        }
+      },
+    });
     registerProcessMetrics(registry, takeLoopDelay);
   }
 

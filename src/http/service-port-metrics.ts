@@ -1,5 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
-import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../model/data-plane.ts';
+import {
+  COUNTERS,
+  type Counter,
+  type Counters,
+  type ListenerStats,
+  WAIT_BOUNDS_MS,
+  WAIT_TIMES,
+} from '../model/data-plane.ts';
 import { partsOf } from '../model/service.ts';
 
 /*
@@ -8,17 +15,23 @@ import { partsOf } from '../model/service.ts';
  * turn of the event loop; this takes 60 ms, at most 4 ms in one turn.
  */
 
-/** One metric, with a series for each row, or for each row and reason. */
+/** One metric, with one series or several for each row. */
 export interface SeriesFamily {
   readonly name: string;
-  readonly type: 'counter' | 'gauge';
+  readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
-  readonly series: readonly {
-    readonly counter: Counter;
-    /** The value of a label of that name. */
-    readonly reason?: string;
-    readonly unitsPerCount?: number;
-  }[];
+  readonly series: readonly Series[];
+  /** Only rows that have counted one of these have series. Absent: all rows. */
+  readonly onlyIf?: readonly Counter[];
+}
+
+interface Series {
+  /** Their sum is shown. */
+  readonly counters: readonly Counter[];
+  /** Behind the name of the family. */
+  readonly suffix?: '' | '_bucket' | '_sum' | '_count';
+  readonly label?: { readonly name: 'reason' | 'le'; readonly value: string };
+  readonly unitsPerCount?: number;
 }
 
 export interface SeriesRow {
@@ -46,7 +59,7 @@ const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] 
   },
   {
     ...counter('connect_seconds_total', 'Time that the answered connects took together', 'connectMs'),
-    series: [{ counter: 'connectMs', unitsPerCount: 1 / 1_000 }],
+    series: [{ counters: ['connectMs'], unitsPerCount: 1 / 1_000 }],
   },
   {
     ...counter('connect_retries_total', 'Connects to a further endpoint after one had failed', 'retries'),
@@ -57,12 +70,12 @@ const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] 
     type: 'counter',
     help: 'Connects to an endpoint that failed, by reason: refused, timeout, unreachable, other',
     helpForEndpoint: 'Connects to this endpoint that failed, by reason: refused, timeout, unreachable, other',
-    series: [
-      { counter: 'failedRefused', reason: 'refused' },
-      { counter: 'failedTimeout', reason: 'timeout' },
-      { counter: 'failedUnreachable', reason: 'unreachable' },
-      { counter: 'failedOther', reason: 'other' },
-    ],
+    series: byReason({
+      refused: 'failedRefused',
+      timeout: 'failedTimeout',
+      unreachable: 'failedUnreachable',
+      other: 'failedOther',
+    }),
   },
   {
     ...counter('resets_total', 'TCP connections that the endpoint has reset, or the way to it broke', 'resets'),
@@ -87,11 +100,15 @@ const REFUSALS: readonly SeriesFamily[] = [
   {
     name: 'turned_away_total',
     type: 'counter',
-    help: 'Clients that got no endpoint, by reason: there was none (no-endpoints), or every try failed (exhausted)',
-    series: [
-      { counter: 'noEndpoints', reason: 'no-endpoints' },
-      { counter: 'exhausted', reason: 'exhausted' },
-    ],
+    help:
+      'Clients that got no endpoint, by reason: there was none (no-endpoints), every try failed (exhausted), they had ' +
+      'waited for too long (wait-timeout), or too many waited (wait-full)',
+    series: byReason({
+      'no-endpoints': 'noEndpoints',
+      exhausted: 'exhausted',
+      'wait-timeout': 'waitTimeouts',
+      'wait-full': 'waitRefused',
+    }),
   },
   counter(
     'limited_total',
@@ -115,8 +132,28 @@ const REFUSALS: readonly SeriesFamily[] = [
   ),
 ];
 
+const WAITING: readonly SeriesFamily[] = [
+  { ...counter('clients_waiting', 'Clients that wait for an endpoint now', 'waiting'), type: 'gauge' },
+  {
+    name: 'wait_seconds',
+    type: 'histogram',
+    help: 'How long clients waited for an endpoint, whatever became of them; only for Service ports where some have',
+    series: [
+      // The last counter has those that waited longer, too.
+      ...WAIT_BOUNDS_MS.map((ms, index): Series => {
+        const isLast = index === WAIT_BOUNDS_MS.length - 1;
+        const le = { name: 'le', value: isLast ? '+Inf' : String(ms / 1_000) } as const;
+        return { counters: WAIT_TIMES.slice(0, index + 1), suffix: '_bucket', label: le };
+      }),
+      { counters: ['waitMs'], suffix: '_sum', unitsPerCount: 1 / 1_000 },
+      { counters: WAIT_TIMES, suffix: '_count' },
+    ],
+    onlyIf: WAIT_TIMES,
+  },
+];
+
 /** On `/metrics`: one series for each Service port, times the reasons where there are some. */
-export const SERVICE_PORT_FAMILIES: readonly SeriesFamily[] = [...SHARED, ...REFUSALS].map((family) => ({
+export const SERVICE_PORT_FAMILIES: readonly SeriesFamily[] = [...SHARED, ...REFUSALS, ...WAITING].map((family) => ({
   ...family,
   name: `userspace_proxy_${family.name}`,
 }));
@@ -147,7 +184,11 @@ export function* endpointRows(stats: Iterable<ListenerStats>): Generator<SeriesR
 }
 
 function counter(name: string, help: string, of: Counter): SeriesFamily {
-  return { name, type: 'counter', help, series: [{ counter: of }] };
+  return { name, type: 'counter', help, series: [{ counters: [of] }] };
+}
+
+function byReason(counters: Readonly<Record<string, Counter>>): readonly Series[] {
+  return Object.entries(counters).map(([value, of]) => ({ counters: [of], label: { name: 'reason', value } }));
 }
 
 function labelsOf({ name, protocol }: ListenerStats): string {
@@ -194,19 +235,29 @@ function sum(a: Readonly<Counters> | undefined, b: Readonly<Counters>): Readonly
   return Object.fromEntries(COUNTERS.map((counter) => [counter, a[counter] + b[counter]])) as Counters;
 }
 
+function sampleOf(
+  name: string,
+  labels: string,
+  { counters: shown, suffix = '', label, unitsPerCount = 1 }: Series,
+  counters: Readonly<Counters>,
+): string {
+  let value = 0;
+  for (const counter of shown) value += counters[counter];
+  const own = label === undefined ? '' : `,${label.name}="${label.value}"`;
+  return `${name}${suffix}{${labels}${own}} ${value * unitsPerCount}\n`;
+}
+
 /** In parts, with a turn of the event loop after each. */
 export async function* printSeries(
   families: readonly SeriesFamily[],
   rows: readonly SeriesRow[],
 ): AsyncGenerator<string> {
-  for (const { name, type, help, series } of families) {
+  for (const { name, type, help, series, onlyIf } of families) {
     let text = `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
     let samples = 0;
     for (const { labels, counters } of rows) {
-      for (const { counter, reason, unitsPerCount = 1 } of series) {
-        const value = counters[counter] * unitsPerCount;
-        text += `${name}{${labels}${reason === undefined ? '' : `,reason="${reason}"`}} ${value}\n`;
-      }
+      if (onlyIf?.every((counter) => counters[counter] === 0)) continue;
+      for (const each of series) text += sampleOf(name, labels, each, counters);
       samples += series.length;
       if (samples >= SAMPLES_PER_TURN) {
         yield text;

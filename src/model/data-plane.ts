@@ -184,8 +184,10 @@ export type Counters = Record<Counter, number>;
 
 /** Failed dials, and clients refused without a dial. */
 export function failuresOf(counters: Readonly<Counters>): number {
-  const { failedRefused, failedTimeout, failedUnreachable, failedOther, noEndpoints, limited } = counters;
-  return failedRefused + failedTimeout + failedUnreachable + failedOther + noEndpoints + limited;
+  const { failedRefused, failedTimeout, failedUnreachable, failedOther } = counters;
+  const { noEndpoints, waitTimeouts, waitRefused, limited } = counters;
+  const failedDials = failedRefused + failedTimeout + failedUnreachable + failedOther;
+  return failedDials + noEndpoints + waitTimeouts + waitRefused + limited;
 }
 
 export interface ListenerStats extends ListenerName {

@@ -126,13 +126,30 @@ export interface Rates {
 /**
  * `degraded`: it goes without something that it asks for, an operator has drained endpoints, or dials failed or
  * clients were refused or had to wait during the last minute. `down`: each endpoint that gets new connections is
- * failing or ejected, until one answers. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no
- * listener yet.
+ * failing or ejected, until one answers. `empty`: no endpoint may serve, so clients are refused. `waiting`: clients
+ * wait for an endpoint. `pending`: it has no listener yet. `idle`: no endpoint may serve, and clients would wait for
+ * one, but none does.
  */
-export type ServiceState = 'ok' | 'degraded' | 'down' | 'empty' | 'pending';
+export type ServiceState = (typeof SERVICE_STATES)[number];
 
 /** The worst first. */
-export const SEVERITY: Readonly<Record<ServiceState, number>> = { down: 4, empty: 3, degraded: 2, pending: 1, ok: 0 };
+export const SERVICE_STATES = ['down', 'empty', 'waiting', 'degraded', 'pending', 'idle', 'ok'] as const;
+
+export const SEVERITY = Object.fromEntries(
+  SERVICE_STATES.map((state, index) => [state, SERVICE_STATES.length - 1 - index]),
+) as Readonly<Record<ServiceState, number>>;
+
+/** Somebody should look. */
+export function isProblem({ state }: Pick<ServiceView, 'state'>): boolean {
+  return state !== 'ok' && state !== 'idle';
+}
+
+/** How many Service ports are in each state. */
+export type StateCounts = Record<ServiceState, number>;
+
+export function noStates(): StateCounts {
+  return { down: 0, empty: 0, waiting: 0, degraded: 0, pending: 0, idle: 0, ok: 0 };
+}
 
 /** One Service port within one address family, with the addresses and the NodePort at which it is served. */
 export interface ServiceView
@@ -146,6 +163,10 @@ export interface ServiceView
   readonly scheduler: SchedulerName;
   /** Absent: a new endpoint has its whole share at once. */
   readonly slowStartMs?: number;
+  /** How long clients wait while no endpoint may serve. Absent: they are refused. */
+  readonly waitMs?: number;
+  /** Connections and flows that one endpoint gets. Absent: as many as come. */
+  readonly maxConnections?: number;
   readonly state: ServiceState;
   /** Why it is not ok. */
   readonly reason?: string;
@@ -251,6 +272,8 @@ export interface Explanation {
   readonly candidates: readonly CandidateView[];
   /** Why no endpoint may serve. Absent when one may, or when no Service would get the connection. */
   readonly noEndpoints?: NoEndpoints;
+  /** The client would wait for an endpoint, for so long at most. */
+  readonly wouldWaitMs?: number;
   readonly nextPick?: Endpoint;
   /** What the next pick will take the client for. */
   readonly endpointSees?: SeenAddress;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { STATUS } from '../../src/cli/status.ts';
 import type { NodeView, ServiceView } from '../../src/model/view.ts';
+import { noCounters } from '../../src/operate/view/traffic.ts';
 import { FAKE_NOW, FakeView, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { controlOf } from './control-of.ts';
@@ -47,6 +48,12 @@ test('status is 1 when a Service is down, rules fail, the API server is away, or
   assert.equal((await status({ healthy: false })).code, 1);
 });
 
+test('status says how many clients wait for an endpoint, which is no fault of the proxy', async () => {
+  const { code, printed } = await status({}, { state: 'waiting', counters: { ...noCounters(), waiting: 12 } });
+  assert.equal(code, 0);
+  assert.match(printed, /^3 Service ports: 1 empty, 1 waiting, 1 ok; 12 clients waiting for an endpoint; rules /);
+});
+
 test('status of a proxy that serves files has no API server, and JSON is for machines', async () => {
   const node = { api: undefined } as unknown as NodeView;
   assert.match((await status(node)).printed, /; Services from files\n$/);
@@ -54,6 +61,8 @@ test('status of a proxy that serves files has no API server, and JSON is for mac
   const { code, printed } = await status({ capture }, { state: 'degraded' }, '-o', 'json');
   const document = JSON.parse(printed);
   assert.deepEqual([code, document.ok, document.healthy], [0, true, true]);
-  assert.deepEqual(document.servicePorts, { ok: 1, degraded: 1, down: 0, empty: 1, pending: 0 });
+  const none = { down: 0, waiting: 0, pending: 0, idle: 0 };
+  assert.deepEqual(document.servicePorts, { ...none, empty: 1, degraded: 1, ok: 1 });
+  assert.equal(document.waiting, 0);
   assert.deepEqual(document.capture, capture);
 });

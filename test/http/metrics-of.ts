@@ -13,6 +13,7 @@ export function metricsOf(stats: MetricsOptions['stats'], { registry } = new Api
     families: ['IPv4'],
     tables: ['nat', 'filter'],
     pendingServices: () => 0,
+    wakeCalls: () => undefined,
     connectionLog: () => ({ entries: 0, dropped: { engine: 0, file: 0, tail: 0 } }),
     stats,
     log: { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 },

@@ -22,6 +22,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const api: { status: ApiStatus | undefined } = { status: undefined };
   const config = { isInForce: true };
   const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
+  const wakeCalls = new Map<ServicePortName | undefined, number>();
   const apiRequests = new ApiRequests();
   const metrics = new Metrics({
     registry: apiRequests.registry,
@@ -29,6 +30,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     pendingServices: () => pending.services,
     connectionLog: () => ({ entries: 7, dropped: { engine: 0, file: 2, tail: 3 } }),
     stats: () => ports,
+    wakeCalls: () => wakeCalls,
     apiStatus: () => api.status,
     configInForce: () => config.isInForce,
     takeLoopDelay: () => loop.delay,
@@ -61,6 +63,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     pending,
     log,
     loop,
+    wakeCalls,
   };
 }
 
@@ -343,10 +346,13 @@ describe('Service ports', () => {
   const REFUSALS: typeof FAMILIES = [
     ['turned_away_total', 'noEndpoints', 'no-endpoints'],
     ['turned_away_total', 'exhausted', 'exhausted'],
+    ['turned_away_total', 'waitTimeouts', 'wait-timeout'],
+    ['turned_away_total', 'waitRefused', 'wait-full'],
     ['limited_total', 'limited'],
     ['udp_not_kept_total', 'notKept'],
     ['affinity_forgotten_total', 'affinityForgotten'],
     ['accept_pauses_total', 'pauses'],
+    ['clients_waiting', 'waiting'],
   ];
   const LABELS = { namespace: 'kube-system', service: 'dns', port: 'udp', protocol: 'TCP' };
 
@@ -355,7 +361,8 @@ describe('Service ports', () => {
     const shown = [...parseExposition(text)]
       .filter(
         ([name]) =>
-          name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|_state_|config_|left_out/.test(name),
+          name.startsWith(prefix) &&
+          !/build_info|log_lines|connection_log|_api_|_state_|config_|left_out|wait_seconds|wake_calls/.test(name),
       )
       .flatMap(([name, { samples }]) =>
         samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),
@@ -378,6 +385,39 @@ describe('Service ports', () => {
     check(await textOf(await metrics.render()), [...FAMILIES, ...REFUSALS], LABELS, 'userspace_proxy_');
     const ofEndpoint = { ...LABELS, endpoint: '[fd00::1]:8080' };
     check(await textOf(await metrics.renderEndpoints()), FAMILIES, ofEndpoint, 'userspace_proxy_endpoint_');
+  });
+
+  test('have a histogram of the time that clients waited, where some have', async () => {
+    const waited = { waits100ms: 1, waits1000ms: 2, waits30000ms: 3, waits120000ms: 4, waitMs: 543_210 };
+    const { samplesOf } = setUp([port('default/quiet'), port('default/web', waited)]);
+    const samples = await samplesOf('userspace_proxy_wait_seconds');
+    assert.deepEqual([...new Set(samples.map(({ labels }) => labels.get('service')))], ['web']);
+    assert.deepEqual(
+      samples.map(({ name, labels, value }) => [labels.get('le') ?? name.split('_').at(-1), value]),
+      [
+        ['0.1', 1],
+        ['1', 3],
+        ['5', 3],
+        ['30', 6],
+        ['+Inf', 10],
+        ['sum', 543.21],
+        ['count', 10],
+      ],
+    );
+  });
+
+  test('count calls for pods, by Service port and in one series for the rest', async () => {
+    const { samplesOf, wakeCalls } = setUp();
+    assert.deepEqual(await samplesOf('userspace_proxy_wake_calls_total'), []);
+    wakeCalls.set('shop/web:http', 3).set(undefined, 2);
+    const samples = await samplesOf('userspace_proxy_wake_calls_total');
+    assert.deepEqual(
+      samples.map(({ labels, value }) => [Object.fromEntries(labels), value]),
+      [
+        [{ namespace: 'shop', service: 'web', port: 'http' }, 3],
+        [{ namespace: '', service: '', port: '' }, 2],
+      ],
+    );
   });
 
   test('without a port name have an empty label, and huge values stay numbers', async () => {

@@ -4,7 +4,7 @@ import { collectRows, printSeries, type SeriesFamily, type SeriesRow } from '../
 import { COUNTERS, type Counters } from '../../src/model/data-plane.ts';
 
 const ZERO = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
-const FAMILY: SeriesFamily = { name: 'x_total', type: 'counter', help: 'X', series: [{ counter: 'connections' }] };
+const FAMILY: SeriesFamily = { name: 'x_total', type: 'counter', help: 'X', series: [{ counters: ['connections'] }] };
 
 function rows(count: number): SeriesRow[] {
   return Array.from({ length: count }, (_, row) => ({ labels: `row="${row}"`, counters: { ...ZERO, connections: 1 } }));

@@ -25,6 +25,7 @@ const LOOP = of('nodejs_eventloop_lag_p99_seconds');
 const STARTED = of('process_start_time_seconds');
 const CONNECTIONS = webOf('userspace_proxy_connections_total');
 const EXHAUSTED = webOf('userspace_proxy_turned_away_total', 'reason="exhausted"');
+const WAITED = webOf('userspace_proxy_turned_away_total', 'reason="wait-timeout"');
 const NO_ENDPOINTS = webOf('userspace_proxy_turned_away_total', 'reason="no-endpoints"');
 const RETRIES = webOf('userspace_proxy_connect_retries_total');
 const PAUSES = webOf('userspace_proxy_accept_pauses_total');
@@ -89,6 +90,10 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
       },
       15,
     ],
+  ],
+  KubeUserspaceProxyServiceNotWoken: [
+    ['the time of some clients runs out again and again', { [WAITED]: '0+1x30' }, 21, WEB],
+    ['that of some did once', { [WAITED]: '0x3 5x30' }, 15],
   ],
   KubeUserspaceProxyEndpointsFailing: [
     ['every fifth connection needs another endpoint', { [RETRIES]: '0+12x40', [CONNECTIONS]: '0+60x40' }, 16, WEB],

@@ -1,5 +1,5 @@
 import { UsageError } from '../../config/usage-error.ts';
-import type { ServiceFilter, ServiceView } from '../../model/view.ts';
+import { isProblem, type ServiceFilter, type ServiceView } from '../../model/view.ts';
 import type { Control } from '../../operate/control/protocol.ts';
 import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -130,7 +130,7 @@ async function* serviceRows(
 }
 
 function wanted(selection: Selection, problems = false): (service: ServiceView) => boolean {
-  return (service) => isSelected(selection, service) && !(problems && service.state === 'ok');
+  return (service) => isSelected(selection, service) && (!problems || isProblem(service));
 }
 
 /** That nothing is listed is an answer for connections and problems. */

@@ -194,7 +194,7 @@ function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boolean {
  * the longest IPv4 address and port. After the first longer one, all lines are as wide.
  */
 
-/** ipvs' words, as `ipvsadm` shows them. */
+/** ipvs' words, as `ipvsadm` shows them; nobody waits there, so WAITING is ours. */
 const STATES: Readonly<Record<ConnectionState, string>> = {
   waiting: 'WAITING',
   dialling: 'SYN_SENT',

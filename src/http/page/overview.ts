@@ -7,12 +7,12 @@ import {
   type HistorySample,
   hasManyOpen,
   type NodeView,
+  type StateCounts,
   servingStateOf,
 } from '../../model/view.ts';
 import { counted, listed } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 import { ago, amount, bytes, type Content, type Html, html, mebibytes, span, whole } from './html.ts';
-import type { StateCounts } from './services.ts';
 
 /* What the page shows beside the Services: the state of the whole, the last fifteen minutes, recent events. */
 
@@ -24,8 +24,8 @@ const SHOWN_DRAINED = 20;
 const SHOWN_EVENTS = 50;
 
 /** Beside the title: one word for the whole, and how many Service ports are not as they should be. */
-export function marks({ healthy }: NodeView, { down, empty, degraded, pending }: StateCounts): Html {
-  const count = down + empty + degraded + pending;
+export function marks({ healthy }: NodeView, { down, empty, waiting, degraded, pending }: Readonly<StateCounts>): Html {
+  const count = down + empty + waiting + degraded + pending;
   return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>${
     count === 0
       ? undefined

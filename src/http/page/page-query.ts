@@ -5,6 +5,7 @@ export const SORTS = [
   'state',
   'name',
   'active',
+  'waiting',
   'rate',
   'connect',
   'total',

@@ -20,9 +20,9 @@ header { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: baseline;
 header nav, #live { margin-left: auto; } #live + nav { margin-left: 0; }
 .mark, .state, .level { display: inline-block; border-radius: .7em; padding: 0 .6em; border: 1px solid currentColor; font-weight: 600; font-size: .9em; }
 .good b, .mark.good, .state.ok, .state.active { color: var(--good); }
-.warn b, .mark.warn, p.warn, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
+.warn b, .mark.warn, p.warn, .state.waiting, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
 .bad b, .mark.bad, .state.down, .state.empty, .level.error, .failed { color: var(--bad); }
-.level.info { color: var(--dim); }
+.level.info, .state.idle { color: var(--dim); }
 dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .5rem; margin: .6rem 0; }
 .tiles div { background: var(--raised); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem; overflow-wrap: anywhere; }
 dt { color: var(--dim); font-size: .85em; } dd { margin: 0; } dd b { display: block; font-size: 1.15em; } dd span { color: var(--dim); font-size: .85em; display: block; }

@@ -2,11 +2,14 @@ import { boundText, failuresOf } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import {
   type EndpointView,
+  isProblem,
   type ListenerView,
   type NodeView,
+  noStates,
+  SERVICE_STATES,
   SEVERITY,
-  type ServiceState,
   type ServiceView,
+  type StateCounts,
   type View,
 } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -18,14 +21,11 @@ import { type PageQuery, printPageQuery, rowKey, type Sort } from './page-query.
 
 export const ROWS_PER_PAGE = 100;
 
-/** Of all Service ports. */
-export type StateCounts = Readonly<Record<ServiceState, number>>;
-
 /** The rows of one page of the table. */
 export interface Selection {
   readonly rows: readonly ServiceView[];
   /** Also of rows that are not shown. */
-  readonly states: StateCounts;
+  readonly states: Readonly<StateCounts>;
   /** How many match, on all pages together. */
   readonly matching: number;
   /** From 1, at most {@link Selection.pages}. */
@@ -58,6 +58,7 @@ const COLUMNS: readonly Column[] = [
     (failures) => (failures === 0 ? '0' : html`<b class="failed">${whole(failures)}</b>`),
   ),
   number('Active', 'active', ({ counters }) => counters.active),
+  number('Waiting', 'waiting', ({ counters }) => counters.waiting),
   number('New/s', 'rate', ({ rates }) => rates?.connections, amount),
   number('Connect p99', 'connect', ({ connectTime }) => connectTime?.p99, boundText),
   number('Total', 'total', ({ counters }) => counters.connections),
@@ -80,7 +81,7 @@ function number(
 /** Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries. */
 export async function select(view: View, query: PageQuery, clock: Clock): Promise<Selection> {
   const matches: (Pick<ServiceView, 'name' | 'family'> & { readonly key: number })[] = [];
-  const states = { ok: 0, degraded: 0, down: 0, empty: 0, pending: 0 };
+  const states = noStates();
   const keyOf = COLUMNS.find(({ sort }) => sort === query.sort)?.key;
   await eachInSlices(clock, view.services({ summary: true }), (service) => {
     const { name, family, state } = service;
@@ -100,7 +101,7 @@ export async function select(view: View, query: PageQuery, clock: Clock): Promis
 }
 
 function isWanted(view: ServiceView, { words, hideHealthy }: PageQuery): boolean {
-  if (hideHealthy && view.state === 'ok') return false;
+  if (hideHealthy && !isProblem(view)) return false;
   if (words.length === 0) return true;
   const { name, clusterIPs, externalIPs, loadBalancerIPs, port, nodePort, protocol, state } = view;
   const text = [name, ...clusterIPs, ...externalIPs, ...loadBalancerIPs, port, nodePort, protocol, state]
@@ -112,9 +113,9 @@ function isWanted(view: ServiceView, { words, hideHealthy }: PageQuery): boolean
 export function servicesTable(selection: Selection, query: PageQuery, { now, source }: NodeView): Html {
   const { rows, states, matching } = selection;
   const all = Object.values(states).reduce((sum, count) => sum + count, 0);
-  const counts = (['down', 'empty', 'degraded', 'pending', 'ok'] as const)
-    .filter((state) => states[state] > 0)
-    .map((state) => html`<span class="state ${state}">${whole(states[state])} ${state}</span> `);
+  const counts = SERVICE_STATES.filter((state) => states[state] > 0).map(
+    (state) => html`<span class="state ${state}">${whole(states[state])} ${state}</span> `,
+  );
   const shown = matching === all ? '' : `, ${whole(matching)} shown`;
   return html`<p id="summary" aria-live="off">${whole(all)} Service ports${shown} ${counts}</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Table of Services"><table>
@@ -170,6 +171,7 @@ function endpointsCell({ listeners: [own] }: ServiceView): string {
 
 function details(view: ServiceView, now: number): Html {
   const { state, reason, scheduler, slowStartMs, affinity, externalIPs, loadBalancerIPs, nodePort, clusterIPs } = view;
+  const { waitMs, maxConnections } = view;
   const facts: readonly (readonly [string, string])[] = [
     ['state', reason === undefined ? state : `${state}: ${reason}`],
     ['cluster IP', clusterIPs.join(', ')],
@@ -177,6 +179,8 @@ function details(view: ServiceView, now: number): Html {
     ['external IPs', externalIPs.join(', ')],
     ['load balancer', loadBalancerIPs.join(', ')],
     ['scheduler', slowStartMs === undefined ? scheduler : `${scheduler}, slow start ${span(slowStartMs)}`],
+    ['without endpoints', waitMs === undefined ? '' : `clients wait up to ${span(waitMs)}`],
+    ['connections of an endpoint', maxConnections === undefined ? '' : `at most ${whole(maxConnections)}`],
     ['affinity', affinity.type === 'ClientIP' ? `client IP, ${affinity.timeoutSeconds} s` : ''],
   ];
   return html`<ul class="facts">${facts

@@ -16,6 +16,7 @@ export interface EntryLine {
   readonly sent: number;
   readonly began: string;
   readonly ms: number;
+  readonly waited?: number;
   readonly retries: number;
   readonly failed?: readonly FailedTry[];
   readonly more_failed?: Tries['moreFailed'];
@@ -32,6 +33,7 @@ export type LogLine = EntryLine | MissingLine;
 /** A line of JSON, with its newline. */
 export function entryLine(entry: ConnectionEntry): string {
   const { name, protocol, client, backend, ending, endedAt, durationMs, receivedBytes, sentBytes, tries } = entry;
+  const { waitedMs } = entry;
   const { retries, failed, moreFailed } = tries;
   return lineText({
     ts: rfc3339(endedAt),
@@ -44,6 +46,7 @@ export function entryLine(entry: ConnectionEntry): string {
     sent: sentBytes,
     began: rfc3339(endedAt - durationMs),
     ms: Number(durationMs.toFixed(3)),
+    ...(waitedMs !== undefined && { waited: Number(waitedMs.toFixed(3)) }),
     retries,
     ...(failed.length > 0 && { failed }),
     ...(moreFailed && { more_failed: moreFailed }),

@@ -10,6 +10,7 @@ import {
   type EndpointSetName,
   listenerId,
   type ProxiedProtocol,
+  type ServicePort,
   verdictOf,
   whyNotOpen,
 } from '../../model/service-port.ts';
@@ -19,16 +20,19 @@ import {
   isInUse,
   isWell,
   type ListenerView,
+  type NoEndpoints,
   type Question,
   type ServiceView,
 } from '../../model/view.ts';
+import { waitingTerms } from '../../model/waiting.ts';
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
+import { formatDuration } from '../../util/duration.ts';
 import { foundText } from '../../util/found.ts';
-import { listed } from '../../util/text.ts';
+import { counted, listed } from '../../util/text.ts';
 import { eachInSlices, oneAtATime } from '../../util/wait.ts';
-import { type ClientAddresses, seenAddress } from './seen-address.ts';
+import { type ClientAddresses, seenAddress, type TakenConnection } from './seen-address.ts';
 
 export interface ExplainSources {
   readonly dataPlane: Pick<DataPlane, 'nextPick'>;
@@ -85,18 +89,15 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   const noEndpoints = name && known.tracker.noEndpoints(name, set);
   const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
   const servicePort = name && known.listeners.carried(name)?.servicePort;
-  const proxyProtocol = question.protocol === 'TCP' ? servicePort?.options?.proxyProtocol : undefined;
   const isDown = isTaken && service?.state === 'down' && hasNoneThatAnswers(listener);
+  const onwards: Onwards =
+    nextPick === undefined
+      ? whenEmpty({ servicePort, service, listener, noEndpoints })
+      : { text: whereTo(nextPick, listener, isDown) };
   const { source: client, isOwn } = packet;
-  const endpointSees =
-    servicePort &&
-    nextPick &&
-    seenAddress(
-      { servicePort, set, client, isOwn, destination: question.address, endpoint: nextPick },
-      sources.clientAddresses,
-    );
+  const taken = servicePort && nextPick && { servicePort, set, client, isOwn, endpoint: nextPick };
   return {
-    summary: isTaken ? `${text}${whereTo(nextPick, listener, isDown)}` : text,
+    summary: isTaken ? `${text}${onwards.text}` : text,
     served: nextPick !== undefined && !isDown,
     ...(path.caveat !== undefined && { caveat: path.caveat }),
     rules: path.rules,
@@ -104,10 +105,51 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     ...(isTaken && listener && { listener }),
     candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
     ...(noEndpoints && { noEndpoints }),
-    ...(nextPick && { nextPick: withoutName(nextPick) }),
-    ...(endpointSees && { endpointSees }),
-    ...(nextPick && proxyProtocol && { proxyProtocol }),
+    ...(isTaken && onwards.wouldWaitMs !== undefined && { wouldWaitMs: onwards.wouldWaitMs }),
+    ...(taken && whatEndpointGets({ ...taken, destination: question.address }, sources.clientAddresses)),
   };
+}
+
+function whatEndpointGets(
+  connection: TakenConnection,
+  clientAddresses: ClientAddresses,
+): Pick<Explanation, 'nextPick' | 'endpointSees' | 'proxyProtocol'> {
+  const { servicePort, endpoint } = connection;
+  const proxyProtocol = servicePort.protocol === 'TCP' ? servicePort.options?.proxyProtocol : undefined;
+  return {
+    nextPick: withoutName(endpoint),
+    endpointSees: seenAddress(connection, clientAddresses),
+    ...(proxyProtocol && { proxyProtocol }),
+  };
+}
+
+/** What becomes of a connection that a listener has. */
+interface Onwards {
+  readonly text: string;
+  readonly wouldWaitMs?: number;
+}
+
+interface Empty {
+  readonly servicePort: ServicePort | undefined;
+  readonly service: ServiceView | undefined;
+  readonly listener: ListenerView | undefined;
+  readonly noEndpoints: NoEndpoints | undefined;
+}
+
+/** What becomes of a client for whom the listener has no endpoint now. */
+function whenEmpty({ servicePort, service, listener, noEndpoints }: Empty): Onwards {
+  const { forEndpointsMs = 0, whileFullMs = 0, max = 0 } = (servicePort && waitingTerms(servicePort)) ?? {};
+  const { maxConnections } = servicePort?.options ?? {};
+  const isFull = maxConnections !== undefined && listener?.endpoints.some(isInUse);
+  const why = isFull
+    ? `each of its endpoints has ${counted(maxConnections, 'connection')}, the most that it may have`
+    : (noEndpoints?.message ?? 'it has no endpoint at this moment');
+  const wouldWaitMs = isFull ? whileFullMs : forEndpointsMs;
+  if (wouldWaitMs === 0) return { text: `, but ${why}` };
+  if ((service?.counters.waiting ?? 0) >= max) {
+    return { text: `, but refuses it, as ${counted(max, 'client')} wait already: ${why}` };
+  }
+  return { text: `; the client would wait up to ${formatDuration(wouldWaitMs)}: ${why}`, wouldWaitMs };
 }
 
 function hasNoneThatAnswers(listener: ListenerView | undefined): boolean {
@@ -127,8 +169,7 @@ async function packetOf({ address, port, protocol, client }: Question, machine: 
   return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface };
 }
 
-function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined, isDown: boolean): string {
-  if (picked === undefined) return ', but it has no endpoint at this moment';
+function whereTo(picked: Endpoint, listener: ListenerView | undefined, isDown: boolean): string {
   const name = endpointName(picked);
   const active = listener?.endpoints.filter(isInUse) ?? [];
   const { lastError: failure, state } = active.find(({ endpoint }) => endpointName(endpoint) === name) ?? {};
@@ -233,11 +274,12 @@ function turnedAway(
   verdict: 'reject' | 'drop',
 ): Conclusion {
   const { name, local } = servicePort;
-  const isLocal = verdictOf(servicePort) !== verdict && local !== undefined && verdictOf(local) === verdict;
+  const isOwn = verdictOf(servicePort, 'own') === verdict;
+  const isLocal = !isOwn && local !== undefined && verdictOf(servicePort, 'local') === verdict;
   const set = isLocal ? 'local' : 'own';
   const turnsAway = `${name} ${verdict === 'reject' ? 'refuses' : 'drops'} it`;
   const candidates = tracker.candidates(name, set);
-  const isExpected = isLocal || verdictOf(servicePort) === verdict;
+  const isExpected = isLocal || isOwn;
   // The tracker may already know more than the rules do.
   if (!isExpected || candidates.some(({ reason }) => reason === undefined)) {
     const isOpening = listeners.some(({ localPort }) => localPort === undefined);

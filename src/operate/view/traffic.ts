@@ -51,6 +51,10 @@ export const TROUBLES: readonly Trouble[] = [
     reason: 'clients were refused during the last minute because no endpoint answered',
   },
   {
+    counters: ['waitTimeouts', 'waitRefused'],
+    reason: 'clients were refused during the last minute because they had waited for too long, or too many waited',
+  },
+  {
     counters: ['pauses'],
     reason:
       'new clients had to wait during the last minute because its namespace, or everybody, was out of descriptors',

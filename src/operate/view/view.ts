@@ -15,7 +15,6 @@ import {
   type ListenerId,
   type RefusedPart,
   type ServicePort,
-  verdictOf,
   whyNotOpen,
 } from '../../model/service-port.ts';
 import {
@@ -35,7 +34,9 @@ import {
   type View,
 } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
+import { formatDuration } from '../../util/duration.ts';
 import { foundText } from '../../util/found.ts';
+import { counted } from '../../util/text.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { connectTime, type Histogram, sumOf } from './connect-times.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
@@ -151,7 +152,7 @@ export class RunningView implements View {
     const took = connectTime(sumOf(histograms));
     const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
     const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
-    const { affinity, options } = servicePort;
+    const { affinity, options, waitMs } = servicePort;
     const conflicts = pipeline?.conflictsOf(name) ?? [];
     const isLost = (to: { readonly address?: Address; readonly port: number }) =>
       conflicts.some(({ what }) => what === claimName(to, protocol));
@@ -170,11 +171,14 @@ export class RunningView implements View {
       affinity,
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
+      ...(waitMs !== undefined && { waitMs }),
+      ...(options?.maxConnections !== undefined && { maxConnections: options.maxConnections }),
       ...stateOf(servicePort, {
         isDown,
         notOpen: whyNotOpen(port),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
         ejected: counters.ejected,
+        waiting: counters.waiting,
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
         missing: [
@@ -203,7 +207,8 @@ export class RunningView implements View {
       const virtual = virtualOf(servicePort, family);
       for (const { id } of listeners) {
         // Most have no connections, and a counter is quicker than a question to a worker.
-        if ((dataPlane.statsOf(id)?.counters.active ?? 0) === 0) {
+        const { active = 0, waiting = 0 } = dataPlane.statsOf(id)?.counters ?? {};
+        if (active + waiting === 0) {
           idle++;
           // At an empty piece, the consumer can give way to other work.
           if (idle % IDLE_AT_ONCE === 0) yield [];
@@ -276,27 +281,44 @@ interface Facts {
   readonly notOpen: string | undefined;
   readonly trouble: string | undefined;
   readonly ejected: number;
+  /** Clients that wait now. */
+  readonly waiting: number;
   readonly isDrained: boolean;
   readonly whyEmpty: () => string | undefined;
   /** What it goes without. */
   readonly missing: readonly Pick<RefusedPart, 'what' | 'found' | 'advice'>[];
 }
 
-function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
-  const { isDown, notOpen, trouble, ejected, isDrained, whyEmpty, missing } = facts;
+function stateOf(port: ServicePort, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
+  const { isDown, notOpen, trouble, ejected, waiting, isDrained, missing } = facts;
   if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
-  const verdict = verdictOf(own);
-  if (verdict === 'drop') {
-    return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
-  }
-  if (verdict === 'reject') {
-    return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
-  }
+  if (port.endpoints.length === 0) return stateWithoutEndpoints(port, facts);
   if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
+  if (waiting > 0) {
+    const { maxConnections } = port.options ?? {};
+    const which = maxConnections === undefined ? '' : ` that has fewer than ${counted(maxConnections, 'connection')}`;
+    return { state: 'waiting', reason: `${waitText(waiting)} for an endpoint${which}` };
+  }
   if (missing.length > 0) return { state: 'degraded', reason: `it ${foundText(goesWithout(missing))}` };
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
   if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
+}
+
+function stateWithoutEndpoints(
+  { onlyElsewhere, waitMs }: ServicePort,
+  { waiting, isDrained, whyEmpty }: Facts,
+): Pick<ServiceView, 'state' | 'reason'> {
+  const found = isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready');
+  const why = onlyElsewhere ? 'no endpoint on this node may serve, and its policy is Local' : found;
+  if (waiting > 0) return { state: 'waiting', reason: `${why}; ${waitText(waiting)}` };
+  if (waitMs === undefined) return { state: 'empty', reason: why };
+  return { state: 'idle', reason: `${why}; clients wait up to ${formatDuration(waitMs)} for one` };
+}
+
+/** "1 client waits", "2 clients wait" */
+function waitText(waiting: number): string {
+  return `${counted(waiting, 'client')} ${waiting === 1 ? 'waits' : 'wait'}`;
 }
 
 /** Where its clients connect to: most of them, if there are several such addresses. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { marks, overview } from '../../../src/http/page/overview.ts';
 import { parsePageQuery, type SORTS } from '../../../src/http/page/page-query.ts';
-import { ROWS_PER_PAGE, type StateCounts, select, servicesTable } from '../../../src/http/page/services.ts';
-import type { ServiceView } from '../../../src/model/view.ts';
+import { ROWS_PER_PAGE, select, servicesTable } from '../../../src/http/page/services.ts';
+import { noStates, type ServiceView, type StateCounts } from '../../../src/model/view.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 
@@ -17,7 +17,7 @@ async function names(services: number, query: string): Promise<string[]> {
 
 test('all states are counted, also of rows that are not shown', async () => {
   const { states, matching } = await selecting(60, 'q=dns');
-  assert.deepEqual(states, { ok: 58, degraded: 1, down: 0, empty: 1, pending: 0 });
+  assert.deepEqual(states, { ...noStates(), ok: 58, degraded: 1, empty: 1 });
   assert.equal(matching, 1);
 });
 
@@ -131,9 +131,9 @@ test('until one interval has passed, rates are dashes, of each Service and of al
 
 test('the page leads with how many Service ports need attention, and says nothing when none does', async () => {
   const node = await new FakeView().node();
-  const of = (states: Partial<StateCounts>) =>
-    marks(node, { ok: 5, degraded: 0, down: 0, empty: 0, pending: 0, ...states }).text;
+  const of = (states: Partial<StateCounts>) => marks(node, { ...noStates(), ok: 5, ...states }).text;
   assert.doesNotMatch(of({}), /attention/);
+  assert.doesNotMatch(of({ idle: 7 }), /attention/, 'nobody waits');
   assert.match(of({ degraded: 1 }), /class="mark warn" href="#services">1 needs attention</);
   assert.match(
     of({ empty: 1, degraded: 1_200, pending: 1 }),

@@ -5,7 +5,7 @@ import type { Iptables, Table } from '../../../src/capture/iptables/iptables.ts'
 import { DROP_PORT, REJECT_PORT } from '../../../src/capture/portal.ts';
 import type { Address } from '../../../src/model/address.ts';
 import type { Endpoint, EndpointAddress } from '../../../src/model/endpoint.ts';
-import type { Service, ServiceKey } from '../../../src/model/service.ts';
+import type { Service, ServiceKey, ServiceOptions } from '../../../src/model/service.ts';
 import type { ServicePort } from '../../../src/model/service-port.ts';
 import { listenerId } from '../../../src/model/service-port.ts';
 import type { Explanation, Question, ServiceView } from '../../../src/model/view.ts';
@@ -37,6 +37,10 @@ class World {
   /** The last dial to these has failed. */
   failing: readonly Address[] = [];
   isDown = false;
+  /** All endpoints have as many connections as they may have. */
+  isFull = false;
+  /** So many clients. */
+  waiting = 0;
   ejected: readonly Address[] = [];
   /** No listener is open. */
   isOpening = false;
@@ -178,6 +182,7 @@ class World {
   /** The last endpoint for the node itself, the first one for others. */
   #pick(id: string, client: Address): Endpoint | undefined {
     this.askedAs.push(client);
+    if (this.isFull) return undefined;
     const port = this.ports.get(id.replace('/local', ''));
     const endpoints = (id.endsWith('/local') ? port?.local : port)?.endpoints;
     return LOCAL.includes(client) ? endpoints?.at(-1) : endpoints?.[0];
@@ -198,7 +203,8 @@ class World {
       ],
     }));
     const state = this.isDown ? 'down' : 'ok';
-    return carried && ({ name, listeners, state } as unknown as ServiceView);
+    const counters = { waiting: this.waiting };
+    return carried && ({ name, listeners, state, counters } as unknown as ServiceView);
   }
 }
 
@@ -223,6 +229,35 @@ const RANGED = {
   loadBalancerSourceRanges: [cidr('10.244.0.0/16')],
 } as const;
 const CORRECTED = '(the next sync of the rules corrects that)';
+
+describe('a client for whom there is no endpoint now', () => {
+  const asleep = (options: ServiceOptions) =>
+    web({ options }).endpoints('web', { address: ONE, ready: false, serving: false }).sync();
+
+  test('would wait for one, until too many do', async () => {
+    const world = await asleep({ waitForEndpointsMs: 30_000, maxWaiting: 5 });
+    const { summary: text, served: isServed, wouldWaitMs, noEndpoints } = await world.ask('10.96.0.1:80');
+    const takes = 'default/web:http takes it';
+    assert.equal(text, `${takes}; the client would wait up to 30s: its only endpoint is not ready`);
+    assert.deepEqual([isServed, wouldWaitMs, noEndpoints?.reason], [false, 30_000, 'NotReady']);
+    world.waiting = 5;
+    const full = await world.ask('10.96.0.1:80');
+    const why = 'as 5 clients wait already: its only endpoint is not ready';
+    assert.deepEqual([full.summary, full.wouldWaitMs], [`${takes}, but refuses it, ${why}`, undefined]);
+  });
+
+  test('would queue while all endpoints are full, unless the Service lets nobody', async () => {
+    const full = 'each of its endpoints has 10 connections, the most that it may have';
+    for (const [options, expected] of [
+      [{ maxConnections: 10 }, `; the client would wait up to 5s: ${full}`],
+      [{ maxConnections: 10, queueTimeoutMs: 0 }, `, but ${full}`],
+    ] as const) {
+      const world = await web({ options }).endpoints('web', { address: ONE }).sync();
+      world.isFull = true;
+      assert.equal(await summary(world, '10.96.0.1:80'), `default/web:http takes it${expected}`);
+    }
+  });
+});
 
 describe('a connection that is carried', () => {
   test('is explained by the rules, the listener and the next endpoint', async () => {
@@ -368,7 +403,7 @@ const SENTENCES: readonly (readonly [
     async () => (await served().sync()).endpoints('web').learn(),
     '10.96.0.1:80',
     undefined,
-    'default/web:http takes it, but it has no endpoint at this moment',
+    'default/web:http takes it, but it has no endpoints; check that its selector matches the labels of Pods',
   ],
   [
     () => web(LOCAL_ELSEWHERE).endpoints('web', { address: ONE, nodeName: 'n2' }).sync(),

@@ -260,6 +260,13 @@ test('states', async (t) => {
       /are drained/,
     ],
     ['has them elsewhere', { ...NONE, onlyElsewhere: true }, () => {}, 'empty', /no endpoint on this node/],
+    [
+      'has none, and clients would wait',
+      { ...NONE, waitMs: 30_000 },
+      () => {},
+      'idle',
+      /^no endpoint is ready; clients wait up to 30s for one$/,
+    ],
   ];
   for (const [what, fields, arrange, state, reason] of cases) {
     await t.test(what, () => {
@@ -272,6 +279,21 @@ test('states', async (t) => {
       else assert.match(view?.reason ?? '', reason);
     });
   }
+  await t.test('has clients who wait: without an endpoint, or because all are full', () => {
+    const { carry, views } = setUp();
+    const counters = { waiting: 2 };
+    carry(servicePort('a/1', { ...NONE, waitMs: 30_000 }), { counters });
+    carry(servicePort('a/2', { options: { maxConnections: 10 } }), { counters });
+    carry(servicePort('a/3'), { counters: { waiting: 1 } });
+    assert.deepEqual(
+      views().map(({ state, reason, waitMs, maxConnections }) => [state, reason, waitMs, maxConnections]),
+      [
+        ['waiting', 'no endpoint is ready; 2 clients wait', 30_000, undefined],
+        ['waiting', '2 clients wait for an endpoint that has fewer than 10 connections', undefined, 10],
+        ['waiting', '1 client waits for an endpoint', undefined, undefined],
+      ],
+    );
+  });
   await t.test('has trouble at both of its listeners', () => {
     const { carry, views, troubles } = setUp();
     const local = { endpoints: [endpoint('10.1.0.1')], internal: false, external: true };

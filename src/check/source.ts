@@ -362,7 +362,7 @@ export async function listServices(
     summary = warn(found, `the checks of ports know only these; ${UNWELL}`);
   }
   const refused = services.flatMap(refusedOptions).map((part): Finding => {
-    return { level: 'warn', subject: `Service "${part.name}"`, ...splitAdvice(goesWithout([part])) };
+    return { level: 'warn', subject: `Service "${part.name}"`, ...goesWithout([part]) };
   });
   // A user with an invalid Service must not make the whole check fail.
   const invalid = [...log.findings.map((finding): Finding => ({ ...finding, level: 'warn' })), ...refused];

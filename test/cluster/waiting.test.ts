@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { metric, TCP } from '../netns/harness.ts';
-import { IptablesShims } from '../netns/iptables.ts';
+import { Shims } from '../netns/iptables.ts';
 import { PROGRAM } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -18,12 +18,12 @@ function timestamp(ms: number): string {
 
 describe('Services at zero replicas', () => {
   let cluster: Cluster;
-  let shims: IptablesShims;
+  let shims: Shims;
   let wrong: ServedService;
 
   before(async () => {
     cluster = await Cluster.create();
-    shims = await IptablesShims.create(cluster.environment.temporary('shims'));
+    shims = await Shims.create(cluster.environment.temporary('shims'));
     await cluster.startProxy({ env: { PATH: shims.path } });
     // Its event takes up to half a minute, see the test about it.
     const annotations = { 'kube-userspace-proxy/wait-for-endpoints': 'soon' };
@@ -79,7 +79,7 @@ describe('Services at zero replicas', () => {
     await waitFor('the second client waits', async () => (await metricOf('clients_waiting', name)) === 2);
     await cluster.setEndpoints(name, POD_ADDRESSES.slice(0, 1));
     assert.deepEqual([(await answer).name, (await late).name], ['pod-1', 'pod-1']);
-    assert.deepEqual(shims.restores(), [], 'no rule was written');
+    assert.deepEqual(shims.writes(), [], 'no rule was written');
     assert.equal(await metricOf('wake_calls_total', name), (await calls(name)).length);
     assert.equal(await metricOf('wait_seconds_count', name), 2);
     assert.equal(await metricOf('clients_waiting', name), 0);
@@ -103,7 +103,7 @@ describe('Services at zero replicas', () => {
     await cluster.setEndpoints(name, POD_ADDRESSES.slice(1, 2));
     assert.equal((await answer).name, 'pod-2');
     await cluster.isUp(service, ['pod-2']);
-    assert.deepEqual(shims.restores(), []);
+    assert.deepEqual(shims.writes(), []);
     assert.equal((await calls(name)).length, 1);
   });
 

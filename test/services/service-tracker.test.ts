@@ -5,6 +5,7 @@ import { type EndpointAddress, type EndpointGroup, namedEndpoint } from '../../s
 import type { Protocol, Service, ServiceOptions } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
+import { foundText } from '../../src/util/found.ts';
 import { service as anyService, cidr, endpointAddress, address as ip } from '../support/model.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
@@ -259,7 +260,7 @@ describe('a delta', () => {
     assert.equal(t.it.uidOf('shop/web:http'), 'a-b-c');
     assert.equal(t.it.uidOf('shop/other'), undefined);
     t.service(service({ clusterIPs: [ip('fd00::1')] }));
-    assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);
+    assert.match(t.it.takeDelta().unserved[0]?.found ?? '', /no IPv4 cluster IP/);
   });
 
   test('may be taken in parts', () => {
@@ -604,7 +605,10 @@ describe('addresses that would lead back to the proxy', () => {
     t.endpoints(group([endpointAddress(NODE), endpointAddress('192.0.2.2')], 80));
     const { upserted, refused } = t.it.takeDelta();
     assert.deepEqual([upserted[0]?.externalIPs, upserted[0]?.endpoints.length], [['192.0.2.2'], 2]);
-    assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
+    assert.match(
+      refused.map((part) => `${part.what}: ${foundText(part)}`).join(),
+      /^external IP 192.0.2.1:80: .*keeps/,
+    );
   });
 
   test('ports of the node that a Service needs are known, and reported when they are new', () => {
@@ -727,7 +731,7 @@ describe('addresses that would lead back to the proxy', () => {
     const told = (t: ReturnType<typeof onNode>) => {
       const { upserted, refused } = t.it.takeDelta();
       const web = upserted.find(({ name }) => name === 'shop/web:http');
-      return [web?.nodePort, web?.clusterIPs, refused.map(({ what, reason }) => `${what}: ${reason}`)];
+      return [web?.nodePort, web?.clusterIPs, refused.map((part) => `${part.what}: ${foundText(part)}`)];
     };
     const LISTENS = 'a program on this node listens on that port; stop it, or choose another port';
 
@@ -736,7 +740,10 @@ describe('addresses that would lead back to the proxy', () => {
       listening.programs.add(30_080);
       t.service(service({ ports, uid: 'u-1' }));
       const { refused } = t.it.takeDelta();
-      assert.deepEqual(refused, [{ name: 'shop/web:http', what: 'NodePort 30080/TCP', reason: LISTENS, uid: 'u-1' }]);
+      assert.deepEqual(
+        refused.map((part) => [part.name, part.what, foundText(part), part.uid]),
+        [['shop/web:http', 'NodePort 30080/TCP', LISTENS, 'u-1']],
+      );
       t.it.listeningChanged();
       assert.deepEqual(told(t), [undefined, undefined, []], 'it is said once');
       listening.programs.clear();
@@ -814,7 +821,7 @@ describe('addresses that would lead back to the proxy', () => {
       const { upserted, refused } = t.it.takeDelta();
       const served = upserted.find((port) => port.name === 'shop/web:http')?.externalIPs;
       if (external === NODE) assert.deepEqual(served, [external]);
-      else assert.match(refused[0]?.reason ?? '', /an endpoint of another Service has this address/);
+      else assert.match(refused[0]?.found ?? '', /an endpoint of another Service has this address/);
       t.slice('other', undefined);
       t.it.takeDelta();
     }
@@ -829,7 +836,7 @@ describe('addresses that would lead back to the proxy', () => {
     servers.push({ address: at, port: 6443 });
     t.it.listeningChanged();
     const { upserted, refused } = t.it.takeDelta();
-    assert.deepEqual([upserted[0]?.externalIPs, refused.map(({ reason }) => reason)], [[], ['it is the API server']]);
+    assert.deepEqual([upserted[0]?.externalIPs, refused.map(({ found }) => found)], [[], ['it is the API server']]);
   });
 });
 
@@ -884,7 +891,7 @@ describe('weights', () => {
 
 test('an annotation that is refused is reported once, of the Service, for its owner', () => {
   const t = serving();
-  const refused = { what: 'the scheduler "dh" of kube-userspace-proxy/scheduler', reason: 'because' };
+  const refused = { what: 'the scheduler "dh" of kube-userspace-proxy/scheduler', found: 'because' };
   const asking = service({ uid: 'u-1', options: { refused: [refused] } });
   t.it.takeDelta();
   t.it.apply([{ kind: 'Service', key: asking.key, value: asking }]);

@@ -62,7 +62,7 @@ function decodeWeight(root: Field, warnings: Warnings): number | undefined {
   const annotations = root.get('metadata').get('annotations');
   if (!annotations.isPresent) return undefined;
   for (const key of unknownAmong(keysOf(annotations), NAMES).slice(0, MAX_UNKNOWN)) {
-    warnings.add(annotations.error(`has ${show(key)}, which endpoints do not have; ${adviceOn(key, NAMES)}`).problem);
+    warnings.add(annotations.error(`has ${show(key)}, which endpoints do not have`, adviceOn(key, NAMES)).problem);
   }
   return warnings.optional(() => {
     const field = WEIGHT_ANNOTATIONS.map((each) => annotations.get(each)).find(({ isPresent }) => isPresent);

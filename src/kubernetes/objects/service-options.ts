@@ -144,7 +144,8 @@ function readAnnotations(annotations: Field): {
     const { isPresent, value } = annotations.get(PREFIX + name);
     if (!isPresent) continue;
     const known = typeof value === 'string' ? readText(value) : undefined;
-    if (known === undefined) refused.push({ what: PREFIX + name, found: `it is ${show(value)}`, advice: `write ${form}` });
+    if (known === undefined)
+      refused.push({ what: PREFIX + name, found: `it is ${show(value)}`, advice: `write ${form}` });
     else read[option] = known;
   }
   // The type of ANNOTATIONS says that each reads what its option is.
@@ -170,7 +171,10 @@ function shown(all: readonly (Refused | string)[]): readonly Refused[] {
   const refused = all.slice(0, MAX_REFUSED).map((each) => (typeof each === 'string' ? noSuch(each) : each));
   const more = all.length - refused.length;
   if (more === 0) return refused;
-  return [...refused, { what: `${more} more annotations`, found: 'they are wrong, too', advice: 'correct or remove them' }];
+  return [
+    ...refused,
+    { what: `${more} more annotations`, found: 'they are wrong, too', advice: 'correct or remove them' },
+  ];
 }
 
 function noSuch(key: string): Refused {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { foundText } from '../../../src/util/found.ts';
 import { decodeEndpointSlice, okValue, problemOf, slice, warningsOf } from './objects.ts';
 
 test('a slice becomes its model, under its own key and with that of its Service', () => {
@@ -174,13 +175,10 @@ test('an annotation of ours that endpoints do not have is a warning, with the na
   const annotations = { 'kube-userspace-proxy/weigth': '7', 'kube-userspace-proxy/scheduler': 'lc', other: 'x' };
   const labels = { 'kubernetes.io/service-name': 'web' };
   const problems = warningsOf(decodeEndpointSlice(slice({ metadata: { name: 'web-1', labels, annotations } })));
-  assert.deepEqual(
-    problems.map(({ problem }) => problem),
-    [
-      'has "kube-userspace-proxy/weigth", which endpoints do not have; did you mean kube-userspace-proxy/weight?',
-      'has "kube-userspace-proxy/scheduler", which endpoints do not have; correct or remove it',
-    ],
-  );
+  assert.deepEqual(problems.map(foundText), [
+    'has "kube-userspace-proxy/weigth", which endpoints do not have; did you mean kube-userspace-proxy/weight?',
+    'has "kube-userspace-proxy/scheduler", which endpoints do not have; correct or remove it',
+  ]);
 });
 
 test('a weight is of all endpoints of a slice; the annotation of Cilium counts where ours is absent', () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { SCHEDULERS } from '../../../src/model/scheduler.ts';
 import type { ServiceOptions } from '../../../src/model/service.ts';
+import { foundText } from '../../../src/util/found.ts';
 import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
 
 const PREFIX = 'kube-userspace-proxy/';
@@ -26,6 +27,10 @@ test('a Service without annotations of ours has no options', () => {
   for (const annotations of none) assert.equal('options' in okValue(decode(annotations)), false);
 });
 
+function reasonOf([first = assert.fail()]: NonNullable<ServiceOptions['refused']>): string {
+  return foundText(first);
+}
+
 function refusedOf(annotations: object) {
   return okValue(decode(annotations)).options?.refused ?? [];
 }
@@ -37,7 +42,7 @@ test('a wrong annotation is refused, so that the owner of the Service hears of i
   });
   assert.deepEqual(okValue(decoded).options, {
     proxyProtocol: 'v1',
-    refused: [{ what: 'kube-userspace-proxy/client-address', reason: 'it is "Node"; write preserve or node' }],
+    refused: [{ what: 'kube-userspace-proxy/client-address', found: 'it is "Node"', advice: 'write preserve or node' }],
   });
   assert.deepEqual(warningsOf(decoded), []);
   for (const hostile of ['', 7, {}, ['v1'], 'x'.repeat(100_000)]) {
@@ -48,9 +53,9 @@ test('a wrong annotation is refused, so that the owner of the Service hears of i
 });
 
 test('an annotation of ours that there is not is refused, with the name that is nearest', () => {
-  const reason = (name: string) => refusedOf({ [`kube-userspace-proxy/${name}`]: 'x' })[0]?.reason;
+  const reason = (name: string) => reasonOf(refusedOf({ [`kube-userspace-proxy/${name}`]: 'x' }));
   assert.equal(reason('schedulr'), 'a Service has no such annotation; did you mean kube-userspace-proxy/scheduler?');
-  assert.match(reason('max-conections') ?? '', /did you mean kube-userspace-proxy\/max-connections\?$/);
+  assert.match(reason('max-conections'), /did you mean kube-userspace-proxy\/max-connections\?$/);
   assert.equal(reason('weight'), 'a Service has no such annotation; correct or remove it');
   assert.equal(reason('__proto__'), 'a Service has no such annotation; correct or remove it');
   const many = refusedOf(Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`${PREFIX}x${n}`, 'y'])));
@@ -76,7 +81,7 @@ test('a warning says that the PROXY protocol has no effect on UDP ports', () => 
   ] as const) {
     assert.deepEqual(okValue(decoded(protocols)).options, { proxyProtocol: 'v2' });
     const field = 'metadata.annotations[kube-userspace-proxy/proxy-protocol]';
-    assert.deepEqual(warningsOf(decoded(protocols)), [{ field, problem }]);
+    assert.deepEqual(warningsOf(decoded(protocols)), [{ field, found: problem }]);
   }
 });
 
@@ -99,14 +104,14 @@ test('the silence after which a UDP question is asked again is a duration, in st
   for (const wrong of ['', '9ms', '5001ms', '0', '-1s', '300', 300, {}, 'x'.repeat(100_000)]) {
     const { udpReplayMs, refused = [] } = okValue(decoded(wrong)).options ?? {};
     assert.equal(udpReplayMs, undefined);
-    const reason = refused[0]?.reason ?? '';
+    const reason = reasonOf(refused);
     assert.match(reason, /; write a duration from 10ms to 5s, such as "300ms"$/);
     assert.ok(reason.length < 300);
   }
   assert.deepEqual(warningsOf(decoded('300ms', 'TCP')), [
     {
       field: 'metadata.annotations[kube-userspace-proxy/udp-replay]',
-      problem: 'has no effect: the Service has no UDP port',
+      found: 'has no effect: the Service has no UDP port',
     },
   ]);
 });
@@ -131,17 +136,18 @@ test('a scheduler that there is not is noted with the reason', () => {
   const refused = (annotations: object) => refusedOf(annotations)[0];
   assert.deepEqual(refused({ [KUBE_ROUTER]: 'dh' }), {
     what: 'the scheduler "dh" of kube-router.io/service.scheduler',
-    reason: 'it chooses by the destination, and a Service port is one destination; sh chooses by the client',
+    found: 'it chooses by the destination, and a Service port is one destination',
+    advice: 'sh chooses by the client',
   });
-  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.reason ?? '', /no such/);
+  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.found ?? '', /no such/);
   for (const name of ['', 'RR', 'toString', '__proto__', 'x'.repeat(100_000)]) {
-    const { what, reason } = refused({ [OURS]: name }) ?? assert.fail(name);
-    assert.match(reason, /there is no such scheduler; there are rr, /);
+    const { what, ...reason } = refused({ [OURS]: name }) ?? assert.fail(name);
+    assert.match(foundText(reason), /there is no such scheduler; there are rr, /);
     assert.ok(what.length < 200);
   }
   for (const hostile of [7, {}, ['rr']]) {
     assert.equal(okValue(decode({ [OURS]: hostile })).options?.scheduler, undefined);
-    assert.match(refused({ [OURS]: hostile })?.reason ?? '', /there is no such scheduler/);
+    assert.match(refused({ [OURS]: hostile })?.found ?? '', /there is no such scheduler/);
   }
 });
 
@@ -187,7 +193,7 @@ test('a warning says what has no effect on the ports of this Service, or without
       names.map((name) => [PREFIX + name, name === 'max-connections' ? '5' : '10s']),
     );
     return warningsOf(decodeService(service({ ports: [{ port: 53, protocol }] }, { annotations }))).map(
-      ({ problem }) => problem,
+      ({ found }) => found,
     );
   };
   const noUdp = 'has no effect: the Service has no UDP port';

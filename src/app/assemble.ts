@@ -13,6 +13,7 @@ import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
+import { endpointOf } from '../model/endpoint.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import { ConnectionFeed } from '../operate/connection-log/feed.ts';
@@ -72,9 +73,14 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   };
   const dialErrors = new DialErrors(clock);
   const pipelines: Pipeline[] = [];
+  const failed: DialErrors['failed'] = (failure) => {
+    dialErrors.failed(failure);
+    const { address } = endpointOf(failure.backend) ?? {};
+    if (address !== undefined) source.state?.endpointFailed(address);
+  };
   const uidOf = (name: ServicePortName) =>
     pipelines.map(({ tracker }) => tracker.uidOf(name)).find((each) => each !== undefined);
-  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors, {
+  const dataPlaneLog = new DataPlaneLog(log, clock, { failed }, {
     onRefused: (part) => {
       const uid = uidOf(part.name);
       source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });

@@ -61,7 +61,7 @@ export async function openSource({ source: config, state }: Config, setup: Sourc
   const api = await createApiServers({ ...config, ...means });
   const common = { clock, random: Math.random, log, signal };
   const server = new KubernetesSource({ api, clock, random: Math.random, log });
-  const kept = state && keepLastState(server, () => api.cluster, state, setup);
+  const kept = state && (await keepLastState(server, () => api.cluster, state, setup));
   const source = kept?.source ?? server;
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {

@@ -3,6 +3,7 @@ import { VERSION } from '../config/version.ts';
 import { readIfThere } from '../kernel/files.ts';
 import type { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
+import type { Address } from '../model/address.ts';
 import { DISK } from '../state/disk.ts';
 import { LastState } from '../state/last-state.ts';
 import { reportUnusable, StateFile } from '../state/state-file.ts';
@@ -16,17 +17,19 @@ export interface KeptState {
   servedOf(): number | undefined;
   /** The state on disk is to be served when the source does not say in time what there is. */
   fallBackLater(): void;
+  /** A dial to this address failed. */
+  endpointFailed(address: Address): void;
   /** From `start` on, this process writes it, and no other. */
   readonly keeper: Pick<StateKeeper, 'start' | 'flush' | 'stop'>;
 }
 
 /** Has the last state of this API server kept, and served when it does not answer. */
-export function keepLastState(
+export async function keepLastState(
   server: KubernetesSource,
   clusterOf: () => string | undefined,
-  { directory, waitMs, maxAgeMs }: StateConfig,
+  { directory, waitMs, maxAgeMs, criSocket }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
-): { readonly source: LastState; readonly state: KeptState } {
+): Promise<{ readonly source: LastState; readonly state: KeptState }> {
   const file = new StateFile({ directory, files: DISK, clock });
   const bootId = currentBootId();
   const source = new LastState({
@@ -36,6 +39,11 @@ export function keepLastState(
     cluster: clusterOf,
     waitMs,
     maxAgeMs,
+    bootId,
+    runtime:
+      criSocket === undefined
+        ? undefined
+        : new (await import('../cri/container-runtime.ts')).ContainerRuntime(criSocket),
     onChange: () => keeper.changed(),
     clock,
     log,
@@ -52,7 +60,12 @@ export function keepLastState(
     clock,
     log,
   });
-  const state = { servedOf: () => source.servedOf, fallBackLater: () => source.fallBackLater(), keeper };
+  const state: KeptState = {
+    servedOf: () => source.servedOf,
+    fallBackLater: () => source.fallBackLater(),
+    endpointFailed: (address) => source.endpointFailed(address),
+    keeper,
+  };
   return { source, state };
 }
 
@@ -77,7 +90,7 @@ export async function keepLastGoodManifests(
     clock,
     log,
   });
-  return { source, state: { servedOf: () => undefined, fallBackLater: () => {}, keeper } };
+  return { source, state: { servedOf: () => undefined, fallBackLater: () => {}, endpointFailed: () => {}, keeper } };
 }
 
 /** Of this start of the machine. */

@@ -56,6 +56,8 @@ export interface StateConfig {
   readonly waitMs: number;
   /** An older one is not used; 0: none is too old. */
   readonly maxAgeMs: number;
+  /** The path of the container runtime's socket. `undefined`: it is not asked. */
+  readonly criSocket: string | undefined;
 }
 
 /** How packets of pods are recognized. */

@@ -199,7 +199,12 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
 function toState(values: SettingValues): StateConfig | undefined {
   const directory = values['state-dir'];
   if (directory === undefined) return undefined;
-  return { directory, waitMs: values['state-wait'], maxAgeMs: values['state-max-age'] };
+  return {
+    directory,
+    waitMs: values['state-wait'],
+    maxAgeMs: values['state-max-age'],
+    criSocket: values['cri-endpoint'],
+  };
 }
 
 function toClusterIpRanges(values: SettingValues, said: Said): readonly Cidr[] {

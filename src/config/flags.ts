@@ -35,6 +35,7 @@ import {
   nodePortAddresses,
   parseBindAddress,
   parseControlSocket,
+  parseCriEndpoint,
   parseListenAddress,
   parseLogFile,
   parsePortRange,
@@ -148,6 +149,16 @@ export const FLAGS = {
     'state-max-age': one(DURATION, '0s', {
       describe: 'what --state-dir has is not used when it is older; 0 sets no limit',
     }),
+    'cri-endpoint': one(
+      text(parseCriEndpoint, (socket) => socket ?? ''),
+      '',
+      {
+        fallbackText: 'it is not asked',
+        describe:
+          'socket of the container runtime, such as unix:///run/containerd/containerd.sock; while a state of an earlier ' +
+          "boot is served, it is asked for the addresses that this node's own pods have now",
+      },
+    ),
   }),
   ...grouped('Listening:', {
     'proxy-mode': one(text(proxyMode), 'userspace', {

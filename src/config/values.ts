@@ -304,6 +304,16 @@ export function parseStateDirectory(text: string): string | undefined {
   return text;
 }
 
+const UNIX = 'unix://';
+
+/** The path of the socket; `undefined` for none. As the kubelet takes it, which also takes a bare path. */
+export function parseCriEndpoint(text: string): string | undefined {
+  if (text === '') return undefined;
+  const path = text.startsWith(UNIX) ? text.slice(UNIX.length) : text;
+  if (path.startsWith('/') && !path.endsWith('/') && !path.includes('\0')) return path;
+  throw new UsageError('not the address of a Unix socket, such as unix:///run/containerd/containerd.sock');
+}
+
 /** Of IPVS; empty stands for the default, as in kube-proxy. */
 export function scheduler(text: string): SchedulerName {
   const found = findScheduler(text === '' ? DEFAULT_SCHEDULER : text);

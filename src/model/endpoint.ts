@@ -8,6 +8,10 @@ export interface EndpointAddress {
   readonly terminating: boolean;
   /** Its object says that a Pod, or the API server, is there. */
   readonly isVouchedFor?: true;
+  /** Of the Pod that its object names, in the namespace of that object. */
+  readonly podName?: string;
+  /** It was on this node before the machine started anew, and nobody has said since that it still is. */
+  readonly isDoubtful?: true;
   readonly nodeName?: string;
   readonly zone?: string;
   /** The nodes and zones that should use it, from its topology hints. Absent, never empty, without hints. */
@@ -61,6 +65,8 @@ export interface NamedEndpoint extends Endpoint {
 export interface WeightedEndpoint extends NamedEndpoint {
   /** 1…65535. Absent: 1. */
   readonly weight?: number;
+  /** See {@link EndpointAddress}: others are tried first, until it answers. */
+  readonly isDoubtful?: true;
 }
 
 /** What an operator has set on this node, for every Service. 0: no new connections, the endpoint is drained. */

@@ -1,5 +1,5 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { type EndpointGroup, endpointName, type NodeTopology } from '../model/endpoint.ts';
+import { type EndpointGroup, endpointName, type NodeTopology, type WeightedEndpoint } from '../model/endpoint.ts';
 import { type Service, type ServicePortName, type ServicePortSpec, servicePortName } from '../model/service.ts';
 import {
   type EndpointSet,
@@ -290,7 +290,7 @@ function endpointSets(
     const isChosen = new Set(chosen);
     const draining = candidates.filter((candidate) => !isChosen.has(candidate));
     return {
-      endpoints: chosen.map(({ endpoint, weight }) => (weight === 1 ? endpoint : { ...endpoint, weight })),
+      endpoints: chosen.map(weighted),
       ...(draining.length > 0 && { draining: draining.map(({ endpoint }) => endpoint) }),
       ...(chosen.length === 0 && hasAny && { onlyElsewhere: true }),
     };
@@ -300,6 +300,12 @@ function endpointSets(
   const internal = internalTrafficPolicy === 'Local';
   const external = externalTrafficPolicy === 'Local';
   return { ...setOf(cluster), local: { ...setOf(local), internal, external } };
+}
+
+/** Most are as they are: a copy of each would take memory. */
+function weighted({ endpoint, weight, state }: Candidate): WeightedEndpoint {
+  if (weight === 1 && !state.isDoubtful) return endpoint;
+  return { ...endpoint, ...(weight !== 1 && { weight }), ...(state.isDoubtful && { isDoubtful: true }) };
 }
 
 /** A hostile slice could list thousands of refused parts. */

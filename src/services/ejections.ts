@@ -113,6 +113,15 @@ export class Ejections {
     member.ejectedUntilMs = nowMs + Math.max(TRIAL_MS, this.#ejectMs(member.ejectionsInRow - 1));
   }
 
+  /**
+   * Its doubt begins, or ends by what the source says. A doubtful one is ejected ahead of any failure: others are tried
+   * first, and its first answer readmits it.
+   */
+  doubted(member: Member, nowMs: number): void {
+    if (!member.isDoubtful) this.#readmit(member);
+    else if (this.#options.ejectAfter > 0 && !this.has(member)) this.#eject(member, nowMs);
+  }
+
   /** The set changed. */
   update(): void {
     for (const member of this.#ejected ?? []) if (member.position < 0) this.#readmit(member);

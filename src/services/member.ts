@@ -36,6 +36,8 @@ export class Member {
   aloneSinceMs = Number.POSITIVE_INFINITY;
   /** Until then it gets connections only when no other endpoint does; -Infinity while it is not ejected. */
   ejectedUntilMs = Number.NEGATIVE_INFINITY;
+  /** See `WeightedEndpoint`, as it was said last. */
+  isDoubtful = false;
   /** Ejections since it was readmitted last. */
   ejectionsInRow = 0;
 

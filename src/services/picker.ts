@@ -38,7 +38,7 @@ interface PickerState<Each extends Member> {
 
 /** A picker's state, to continue in another process. */
 export interface PickerRecord {
-  readonly order: readonly WeightedEndpoint[];
+  readonly order: readonly Omit<WeightedEndpoint, 'isDoubtful'>[];
   /** How long each of them is in the set; `null`: from the start. Absent when all are. */
   readonly agesMs?: readonly (number | null)[];
   /** The scheduler's, for this order. */
@@ -111,6 +111,7 @@ export class Picker<Each extends Member = Member> {
       this.#state.scheduler = this.#newScheduler();
     }
     if (change.kind === 'set') this.#state.ejections.update();
+    for (const member of change.doubts) this.#state.ejections.doubted(member, nowMs);
     if (isOther || change.kind !== 'none') this.#state.scheduler.update(this.pool.members);
     return change;
   }

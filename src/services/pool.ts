@@ -14,6 +14,8 @@ export interface PoolChange<Each extends Member> {
   readonly joined: readonly Each[];
   /** In neither list any more. */
   readonly left: readonly Each[];
+  /** Which have become doubtful, or are so no more. */
+  readonly doubts: readonly Each[];
 }
 
 interface PoolSetup<Each extends Member> {
@@ -76,11 +78,14 @@ export class Pool<Each extends Member> {
       return member;
     };
     let kind: PoolChange<Each>['kind'] = 'none';
+    const doubts: Each[] = [];
     for (const endpoint of endpoints) {
       const member = known(endpoint);
-      const { weight = 1 } = endpoint;
+      const { weight = 1, isDoubtful = false } = endpoint;
       if (member.weight !== weight) kind = 'weights';
       member.weight = weight;
+      if (member.isDoubtful !== isDoubtful) doubts.push(member);
+      member.isDoubtful = isDoubtful;
     }
     const members = [...byName.values()];
     for (const endpoint of draining) known(endpoint);
@@ -92,7 +97,7 @@ export class Pool<Each extends Member> {
       this.#arrange(members);
     }
     const hasLeft = before.size + joined.length > byName.size;
-    return { kind, joined, left: hasLeft ? [...before.values()].filter(({ name }) => !byName.has(name)) : [] };
+    return { kind, joined, doubts, left: hasLeft ? [...before.values()].filter(({ name }) => !byName.has(name)) : [] };
   }
 
   /** Puts the set into the order of another process. */

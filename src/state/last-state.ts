@@ -1,6 +1,8 @@
 import { decodeNode, encodeNode, type NodeStatus } from '../kubernetes/node.ts';
 import { encodeObject } from '../kubernetes/objects/encode.ts';
 import { decodeSaved, isPresent, type KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
+import type { Address } from '../model/address.ts';
+import type { PodAddresses } from '../model/pod-addresses.ts';
 import type { SavedObject } from '../model/saved-object.ts';
 import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock, Timer } from '../util/clock.ts';
@@ -9,6 +11,7 @@ import { rfc3339 } from '../util/timestamp.ts';
 import { isObject } from '../util/untrusted.ts';
 import { eachInSlices } from '../util/wait.ts';
 import { type Head, UnusableState } from './format.ts';
+import { OwnPods } from './own-pods.ts';
 import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
 
 export interface LastStateOptions {
@@ -24,6 +27,10 @@ export interface LastStateOptions {
   readonly maxAgeMs: number;
   /** What is known, all of it from the API server, may not be what is on disk. */
   readonly onChange: () => void;
+  /** The kernel's, of this start of the machine. */
+  readonly bootId: string;
+  /** Missing without `--cri-endpoint`. */
+  readonly runtime: PodAddresses | undefined;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -43,6 +50,8 @@ export class LastState {
   #told: Set<string> | undefined = new Set();
   /** While it is served. */
   #served: Pick<SavedState, 'head' | 'knownAt'> | undefined;
+  /** Those of an earlier boot. */
+  #ownPods: OwnPods | undefined;
   #wait: Timer | undefined;
   #sink: SourceSink | undefined;
 
@@ -81,6 +90,11 @@ export class LastState {
     });
   }
 
+  /** A dial failed. */
+  endpointFailed(address: Address): void {
+    this.#ownPods?.failed(address);
+  }
+
   /** The time of the state on disk while that is served, in milliseconds since 1970. */
   get servedOf(): number | undefined {
     return this.#served?.knownAt;
@@ -117,6 +131,8 @@ export class LastState {
     const served = this.#served;
     this.#told = undefined;
     this.#served = undefined;
+    this.#ownPods?.stop();
+    this.#ownPods = undefined;
     if (served === undefined) {
       this.#sink?.synced();
     } else {
@@ -173,7 +189,13 @@ export class LastState {
     // The lists have come while the file was read.
     if (told === undefined) return;
     const news = events.filter((event) => !told.has(idOf(event)));
-    for (const event of news) this.#known.set(idOf(event), event);
+    const { bootId } = this.#options;
+    if (saved.head.bootId !== bootId) {
+      this.#ownPods = new OwnPods(news, { ...this.#options, onChange: (objects) => this.#moved(objects) });
+    }
+    const doubtful = new Map(this.#ownPods?.objects.map((object) => [idOf(object), object]));
+    const objects = news.map((event) => doubtful.get(idOf(event)) ?? event);
+    for (const object of objects) this.#known.set(idOf(object), object);
     if (this.#node === undefined && node !== undefined) {
       this.#node = node;
       this.#onNode?.(node);
@@ -181,8 +203,16 @@ export class LastState {
     const { head, knownAt } = saved;
     this.#served = { head, knownAt };
     log.warn('The state on disk is served until the API server answers', { of: rfc3339(knownAt), ...why });
-    this.#sink?.apply(news);
+    this.#sink?.apply(objects);
     this.#sink?.synced();
+    void this.#ownPods?.look();
+  }
+
+  /** Pods of this node are elsewhere, unless the API server has said so itself by now. */
+  #moved(objects: readonly KubernetesObject[]): void {
+    const news = objects.filter((object) => !this.#told?.has(idOf(object)));
+    for (const object of news) this.#known.set(idOf(object), object);
+    this.#sink?.apply(news);
   }
 }
 

@@ -11,6 +11,7 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['kubernetes', ['model', 'util']],
   ['manifests', ['model', 'util', 'kubernetes']],
   ['state', ['model', 'util', 'kubernetes', 'kernel']],
+  ['cri', ['model', 'util']],
   ['sync', ['model', 'util', 'services', 'capture']],
   ['kernel', ['model', 'util', 'capture', 'sys']],
   ['engine', ['model', 'util', 'services', 'kernel', 'sys']],
@@ -37,6 +38,9 @@ const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
   ['winston', ['operate/log/']],
   ['prom-client', ['http/']],
   ['koffi', ['sys/calls.ts']],
+  ['@connectrpc/connect', ['cri/']],
+  ['@connectrpc/connect-node', ['cri/']],
+  ['@bufbuild/protobuf', ['cri/']],
 ]);
 
 /** The builtins that reach out of the process, each with the few places that may. */
@@ -51,6 +55,7 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
       'operate/control/socket-file.ts',
       'check/machine.ts',
       'kernel/node-claim.ts',
+      'cri/container-runtime.ts',
       'model/address.ts',
       'util/ip-bytes.ts',
     ],

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { encodeObject } from '../../src/kubernetes/objects/encode.ts';
 import type { KubernetesObject } from '../../src/kubernetes/objects/kubernetes-object.ts';
+import type { Address } from '../../src/model/address.ts';
+import type { EndpointAddress } from '../../src/model/endpoint.ts';
+import type { PodAddresses, PodKey } from '../../src/model/pod-addresses.ts';
 import type { SavedObject } from '../../src/model/saved-object.ts';
 import type { Service, ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
@@ -52,10 +55,13 @@ interface Given {
   readonly objects?: readonly KubernetesObject[];
   readonly head?: Partial<Head>;
   readonly isAnswering?: boolean;
+  /** Of this start of the machine. */
+  readonly bootId?: string;
+  readonly runtime?: PodAddresses;
 }
 
 /** A start with a file of these objects, or with none. */
-async function stage({ objects, head, isAnswering = false }: Given = {}) {
+async function stage({ objects, head, isAnswering = false, bootId, runtime }: Given = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const file = new StateFile({ directory: '/state', files: new MemoryFiles(), clock: systemClock });
@@ -88,6 +94,8 @@ async function stage({ objects, head, isAnswering = false }: Given = {}) {
     cluster: () => uid,
     waitMs: 10_000,
     maxAgeMs: 0,
+    bootId: bootId ?? 'boot-1',
+    runtime,
     onChange: () => {
       changes += 1;
     },
@@ -243,4 +251,88 @@ test('this node is kept and told, too, and a Node of another name is not', async
     await wait(10_000);
     assert.deepEqual(told, expected);
   }
+});
+
+describe('after a boot', () => {
+  const dns = (fields: Partial<EndpointAddress>, ip = '10.244.1.7'): KubernetesObject => ({
+    kind: 'EndpointSlice',
+    key: 'kube-system/dns-1',
+    value: {
+      key: 'kube-system/dns-1',
+      service: 'kube-system/dns',
+      group: {
+        addresses: [
+          endpointAddress(ip, { nodeName: 'node-1', isVouchedFor: true, podName: 'dns-a', ...fields }),
+          endpointAddress('10.244.2.7', { nodeName: 'node-2', isVouchedFor: true, podName: 'dns-b' }),
+        ],
+        ports: [{ name: '', protocol: 'UDP', port: 53 }],
+      },
+    },
+  });
+
+  /** A container runtime that says this. */
+  class FakeRuntime implements PodAddresses {
+    found: ReadonlyMap<PodKey, readonly Address[]> | undefined;
+    readonly asked: (readonly PodKey[])[] = [];
+
+    async addressesOf(pods: ReadonlySet<PodKey>) {
+      this.asked.push([...pods]);
+      if (this.found === undefined) throw new Error('connect ENOENT');
+      return this.found;
+    }
+  }
+
+  test('endpoints of this node are doubtful, and no others; a restart without a boot doubts none', async () => {
+    const booted = await stage({ objects: [dns({})], bootId: 'boot-2' });
+    await booted.wait(10_000);
+    assert.deepEqual(booted.taken(), [dns({ isDoubtful: true }), 'synced']);
+    const restarted = await stage({ objects: [dns({})] });
+    await restarted.wait(10_000);
+    assert.deepEqual(restarted.taken(), [dns({}), 'synced']);
+  });
+
+  test('the container runtime says where they are, at the start and when one of them fails', async () => {
+    const runtime = new FakeRuntime();
+    const { state, server, wait, taken, log } = await stage({ objects: [dns({})], bootId: 'boot-2', runtime });
+    await wait(10_000);
+    assert.deepEqual(taken(), [dns({ isDoubtful: true }), 'synced']);
+    assert.deepEqual(runtime.asked, [['kube-system/dns-a']]);
+    assert.deepEqual(lines(log)[1]?.slice(2), [{ err: 'connect ENOENT' }]);
+    // At most once a second, and not because of an endpoint elsewhere.
+    state.endpointFailed(address('10.244.1.7'));
+    await wait(1_000);
+    state.endpointFailed(address('10.244.2.7'));
+    await wait(0);
+    assert.equal(runtime.asked.length, 1);
+    runtime.found = new Map([['kube-system/dns-a', [address('fd00::9'), address('10.244.1.9')]]]);
+    state.endpointFailed(address('10.244.1.7'));
+    await wait(0);
+    assert.deepEqual(taken(), [dns({}, '10.244.1.9')]);
+    assert.match(lines(log)[2]?.[1] ?? '', /^The container runtime says/);
+    // It is made anew once more, and then it is gone.
+    await wait(1_000);
+    runtime.found = new Map([['kube-system/dns-a', [address('10.244.1.11')]]]);
+    state.endpointFailed(address('10.244.1.9'));
+    await wait(1_000);
+    runtime.found = new Map();
+    state.endpointFailed(address('10.244.1.11'));
+    await wait(1_000);
+    assert.deepEqual(taken(), [dns({}, '10.244.1.11'), dns({ isDoubtful: true })]);
+    // The server knows better.
+    server.apply([dns({}, '10.244.1.20')]);
+    server.synced();
+    taken();
+    runtime.found = new Map([['kube-system/dns-a', [address('10.244.1.11')]]]);
+    state.endpointFailed(address('10.244.1.7'));
+    await wait(1_000);
+    assert.deepEqual([taken(), runtime.asked.length], [[], 4]);
+  });
+
+  test('a pod without an address of its own is at the address of the node', async () => {
+    const runtime = new FakeRuntime();
+    runtime.found = new Map([['kube-system/dns-a', []]]);
+    const { wait, taken } = await stage({ objects: [dns({})], bootId: 'boot-2', runtime });
+    await wait(10_000);
+    assert.deepEqual(taken(), [dns({ isDoubtful: true }), 'synced', dns({})]);
+  });
 });

@@ -38,8 +38,8 @@ const PORT: Full<Omit<PortState, 'counters' | 'endpointCounters'>> = {
   fd: 9,
   backends: {
     endpoints: [
-      { ...ONE, weight: 2 },
-      { ...TWO, weight: 1 },
+      { ...ONE, weight: 2, isDoubtful: true },
+      { ...TWO, weight: 1, isDoubtful: true },
     ],
     draining: [CLIENT],
     affinity: { type: 'ClientIP', timeoutSeconds: 60 },
@@ -163,7 +163,8 @@ test('what a program of format 4 hands over is read as this one would have meant
     'drainTimeoutMs',
     'udpTimeoutMs',
   ]);
-  const ports = STATE.ports.map((port) => ({ ...port, backends }));
+  const endpoints = PORT.backends.endpoints.map((each) => without(each, ['isDoubtful']));
+  const ports = STATE.ports.map((port) => ({ ...port, backends: { ...backends, endpoints } }));
   // Two further sockets of the UDP port.
   assert.deepEqual({ state, surplus }, { state: { ports, records }, surplus: [7, 8] });
 });

@@ -109,7 +109,8 @@ export class TcpDial<Each extends Target = Target> {
       this.port.count('retries', target);
       this.dialler.onRetry();
     }
-    const timeoutMs = dialTimeoutMs(this.#tries);
+    const isDoubted = target.isDoubtful && this.port.picker.isEjected(target);
+    const timeoutMs = dialTimeoutMs(isDoubted ? 0 : this.#tries);
     const quietMs = this.port.quietMs(this.#tries++, timeoutMs);
     this.attempt = this.dialler.newAttempt(this, target, timeoutMs, quietMs);
     this.attempt.begin();

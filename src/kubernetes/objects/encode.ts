@@ -116,8 +116,8 @@ function sliceEndpoint(endpoint: EndpointAddress): Json {
   };
 }
 
-function target({ isVouchedFor }: EndpointAddress): Json {
-  return isVouchedFor ? { targetRef: { kind: 'Pod' } } : {};
+function target({ isVouchedFor, podName }: EndpointAddress): Json {
+  return isVouchedFor ? { targetRef: { kind: 'Pod', ...(podName !== undefined && { name: podName }) } } : {};
 }
 
 function endpointPort({ name, protocol, port }: EndpointPort): Json {

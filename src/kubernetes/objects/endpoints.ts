@@ -10,6 +10,7 @@ import {
   decodeNodeName,
   dnsLabel,
   dnsSubdomain,
+  isDnsSubdomain,
   keyOf,
   lastChangeTriggered,
   missingServiceOf,
@@ -112,9 +113,11 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, decoding: Decoding): 
 /** Written by API servers, without a `targetRef`: what is there is their own addresses. */
 const OF_API_SERVERS = 'default/kubernetes';
 
-function vouchedFor(endpoint: Field, { key }: Decoding): Pick<EndpointAddress, 'isVouchedFor'> {
-  const target = endpoint.get('targetRef').value as { readonly kind?: unknown } | undefined;
-  return target?.kind === 'Pod' || key === OF_API_SERVERS ? { isVouchedFor: true } : {};
+function vouchedFor(endpoint: Field, { key }: Decoding): Pick<EndpointAddress, 'isVouchedFor' | 'podName'> {
+  const target = endpoint.get('targetRef').value as { readonly kind?: unknown; readonly name?: unknown } | undefined;
+  if (target?.kind !== 'Pod') return key === OF_API_SERVERS ? { isVouchedFor: true } : {};
+  const { name } = target;
+  return { isVouchedFor: true, ...(typeof name === 'string' && isDnsSubdomain(name) && { podName: name }) };
 }
 
 /**

@@ -30,10 +30,12 @@ export function dnsLabel(field: Field): string {
 /** A DNS-1123 subdomain: labels joined by dots. */
 export function dnsSubdomain(field: Field): string {
   const name = field.string();
-  if (name.length > 253 || !name.split('.').every((label) => DNS_LABEL.test(label))) {
-    throw field.wrong('expected a DNS name: at most 253 of a-z, 0-9, "-" and "."');
-  }
-  return name;
+  if (isDnsSubdomain(name)) return name;
+  throw field.wrong('expected a DNS name: at most 253 of a-z, 0-9, "-" and "."');
+}
+
+export function isDnsSubdomain(name: string): boolean {
+  return name.length <= 253 && name.split('.').every((label) => DNS_LABEL.test(label));
 }
 
 /** `namespace/name`, where `nameOf` says what a name of this kind must look like. */

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { DialFailure } from '../../src/model/data-plane.ts';
+import type { Backends, DialFailure } from '../../src/model/data-plane.ts';
 import type { Member } from '../../src/services/member.ts';
 import { Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
-import { backends, create, NO_SHUFFLE, remembering } from './backends.ts';
+import { backends, create, endpoint, NO_SHUFFLE, remembering } from './backends.ts';
 
 const TIME_MS = 5000;
 
@@ -46,6 +46,44 @@ function fail(from: Picker, host: number, times = 3, nowMs = 0, reason: DialFail
   for (let i = 0; i < times; i++) isEjected = from.failed(member(from, host), reason, nowMs);
   return isEjected;
 }
+
+describe('a doubtful endpoint', () => {
+  const doubting = (hosts: readonly number[], doubted: readonly number[]): Backends => {
+    const { endpoints, ...rest } = backends(hosts);
+    const isDoubted = (name: string) => doubted.some((host) => name === endpoint(host).name);
+    return {
+      ...rest,
+      endpoints: endpoints.map((each) => (isDoubted(each.name) ? { ...each, isDoubtful: true } : each)),
+    };
+  };
+
+  test('is tried when no other has answered, and its first answer readmits it', () => {
+    const p = picker([]);
+    p.update(doubting([1, 2, 3], [1]), 0);
+    assert.deepEqual(Array.from({ length: 6 }, () => first(p, 0)).includes(1), false);
+    assert.equal(candidates(p, 0)[2], 1);
+    assert.equal(p.answered(member(p, 1), 0), true);
+    p.update(doubting([1, 2, 3], [1]), 0);
+    assert.equal(p.ejected, 0, 'it has answered since');
+  });
+
+  test('gets one client when its time is over', () => {
+    const p = picker([]);
+    p.update(doubting([1, 2], [1]), 0);
+    assert.deepEqual([first(p, TIME_MS), first(p, TIME_MS)], [1, 2]);
+  });
+
+  test('is none when the source says that it is there, and where none is ever ejected', () => {
+    const p = picker([]);
+    p.update(doubting([1, 2], [1, 2]), 0);
+    assert.equal(p.ejected, 2);
+    p.update(doubting([1, 2], [2]), 0);
+    assert.deepEqual([p.isEjected(member(p, 1)), p.isEjected(member(p, 2))], [false, true]);
+    const never = picker([], { after: 0 });
+    never.update(doubting([1, 2], [1, 2]), 0);
+    assert.equal(never.ejected, 0);
+  });
+});
 
 describe('an endpoint that fails', () => {
   test('is ejected by as many failures in a row as are allowed, and by none before', () => {

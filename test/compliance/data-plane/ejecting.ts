@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { endpointName, type NamedEndpoint } from '../../../src/model/endpoint.ts';
+import { endpointName, type NamedEndpoint, type WeightedEndpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, refusal, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
@@ -52,6 +52,33 @@ export function ejectingTests(makeRig: RigFactory): void {
     );
     assert.equal(rig.counters(name).ejections, 1);
     assert.ok([1, undefined].includes(ejectedOf(rig, name, hole)));
+  });
+
+  test('a doubtful endpoint gets no client while others answer, and all of its share once it has answered', async (t) => {
+    const rig = await makeRig(t, FOR_EVER);
+    const [here, there] = (await namedServers(t, 'here', 'there')) as [TcpBackend, TcpBackend];
+    const doubted: WeightedEndpoint = { ...here.endpoint, isDoubtful: true };
+    const { name, port } = await rig.open('TCP', [doubted, there.endpoint]);
+    for (let i = 0; i < 20; i++) assert.equal(await ask(port), 'there');
+    await rig.update(name, backends([doubted]));
+    assert.equal(await ask(port), 'here');
+    await rig.update(name, backends([doubted, there.endpoint]));
+    const asked = [];
+    for (let i = 0; i < 20; i++) asked.push(await ask(port));
+    assert.equal(asked.filter((each) => each === 'here').length, 10);
+  });
+
+  test('a doubtful endpoint that is silent costs a client little time, however many there are', async (t) => {
+    const rig = await makeRig(t, FOR_EVER);
+    const holes = [1, 2, 3].map((port): WeightedEndpoint => ({ ...endpointAt(BLACK_HOLE, port), isDoubtful: true }));
+    const { name, port } = await rig.open('TCP', holes);
+    await refusal(port);
+    // A doubt is not handed over: the next process has what the API server says.
+    if (rig.dialsBeginAnew) return;
+    // 250 ms each, and not 250 ms, 500 ms and 1 s.
+    await waitFor('the failures', () => rig.events.dialFailed.length >= holes.length);
+    assert.deepEqual([...new Set(rig.events.dialFailed.map(({ err }) => err))], ['no answer within 250 ms']);
+    assert.equal(rig.counters(name).ejected, holes.length);
   });
 
   test('an endpoint that is back answers one client, and is readmitted', async (t) => {

@@ -4,6 +4,7 @@ import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { encodeObject } from '../../../src/kubernetes/objects/encode.ts';
 import type { KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../../../src/model/service.ts';
@@ -12,9 +13,10 @@ import { bodyOf } from '../../../src/state/format.ts';
 import { StateFile } from '../../../src/state/state-file.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { finished } from '../../../src/util/wait.ts';
+import { serveRuntime } from '../../fakes/fake-container-runtime.ts';
 import { address, endpointAddress, service } from '../../support/model.ts';
 import { ApiServer } from '../api-server.ts';
-import { isFast, metric, TCP, testEnvironment } from '../harness.ts';
+import { isFast, metric, TCP, testEnvironment, UDP } from '../harness.ts';
 import { serviceObjects, sliceObject } from '../manifests.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
@@ -38,6 +40,13 @@ function* cluster(count: number): Generator<KubernetesObject> {
     } as const;
     yield { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } };
   }
+}
+
+/** As in an earlier boot. */
+async function write(file: StateFile, objects: Iterable<KubernetesObject>): Promise<void> {
+  const saved = Array.from(objects, (each) => ({ object: encodeObject(each) }));
+  const head = { node: NODE, source: 'kubernetes', bootId: 'another', program: '0.0.0', writtenAt: 0 } as const;
+  await file.write(head, await finished(systemClock, bodyOf(saved)));
 }
 
 describe('the last state', () => {
@@ -66,10 +75,7 @@ describe('the last state', () => {
     );
 
   test(`${SERVICES} Services from the disk have all of their rules, and are served`, async (context) => {
-    const file = new StateFile({ directory: disk, files: DISK, clock: systemClock });
-    const saved = [...cluster(SERVICES)].map((each) => ({ object: encodeObject(each) }));
-    const head = { node: NODE, source: 'kubernetes', bootId: 'another', program: '0.0.0', writtenAt: 0 } as const;
-    await file.write(head, await finished(systemClock, bodyOf(saved)));
+    await write(new StateFile({ directory: disk, files: DISK, clock: systemClock }), cluster(SERVICES));
     const proxy = await start(NO_SERVER);
     const ready = await waitFor('it says how long it took', () =>
       proxy.log.find(({ msg }) => msg.startsWith('Ready:')),
@@ -145,5 +151,38 @@ describe('the last state', () => {
     await waitFor('the old process ends', () => !proxy.running);
     await isServed();
     process.kill(Number(line['pid']), 'SIGKILL');
+  });
+
+  test('after a boot, DNS pods at new addresses: found by the container runtime, without it the one that is still there', async () => {
+    const [dead, alive, moved] = ['10.244.1.77', POD_ADDRESSES[0], POD_ADDRESSES[1]] as const;
+    const of = (name: string, clusterIP: string, ...ips: readonly string[]): KubernetesObject[] => {
+      const key: ServiceKey = `kube-system/${name}`;
+      const ports = [{ name: '', protocol: 'UDP', port: 53, nodePort: 0 }] as const;
+      const addresses = ips.map((ip, index) =>
+        endpointAddress(ip, { nodeName: NODE, isVouchedFor: true, podName: `${name}-${index}` }),
+      );
+      const group = { addresses, ports: [{ name: '', protocol: 'UDP', port: UDP['udp-name'] }] } as const;
+      return [
+        { kind: 'Service', key, value: service({ key, clusterIPs: [address(clusterIP)], ports }) },
+        { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } },
+      ];
+    };
+    const objects = [...of('dns', '10.97.9.1', dead), ...of('two', '10.97.9.2', dead, alive)];
+    const directory = join(disk, 'booted');
+    await write(new StateFile({ directory, files: DISK, clock: systemClock }), objects);
+    const socket = join(disk, 'cri.sock');
+    const runtime = await serveRuntime(socket, [
+      { id: 'a', namespace: 'kube-system', name: 'dns-0', network: { ip: moved } },
+    ]);
+    try {
+      await start(NO_SERVER, '--state-dir', directory, '--cri-endpoint', `unix://${socket}`);
+      const ask = (host: string) =>
+        environment.client.call('udpFlows', { host, port: 53, count: 1, timeoutMs: 1_000 }).catch(() => undefined);
+      // Nothing of the file is there but its name.
+      await waitFor('DNS', async () => isDeepStrictEqual(await ask('10.97.9.1'), { 'pod-2': 1 }));
+      await waitFor('the other', async () => isDeepStrictEqual(await ask('10.97.9.2'), { 'pod-1': 1 }));
+    } finally {
+      runtime.close();
+    }
   });
 });

@@ -16,7 +16,12 @@ const PACKAGE = 'runtime.v1';
 
 type Field = readonly [name: string, number: number, type: 'string' | 'bool' | 'enum' | `message ${string}`, 'list'?];
 
-const MESSAGES: Readonly<Record<string, readonly Field[]>> = {
+interface Description {
+  readonly messages: Readonly<Record<string, readonly Field[]>>;
+  readonly methods: readonly string[];
+}
+
+const MESSAGES: Description['messages'] = {
   ListPodSandboxRequest: [['filter', 1, 'message PodSandboxFilter']],
   PodSandboxFilter: [['state', 2, 'message PodSandboxStateValue']],
   PodSandboxStateValue: [['state', 1, 'enum']],
@@ -39,8 +44,10 @@ const MESSAGES: Readonly<Record<string, readonly Field[]>> = {
   PodIP: [['ip', 1, 'string']],
 };
 
-const STATE = 'PodSandboxState';
+const SERVICE = 'RuntimeService';
 const METHODS = ['ListPodSandbox', 'PodSandboxStatus'] as const;
+const STATE = 'PodSandboxState';
+const STATES = ['SANDBOX_READY', 'SANDBOX_NOTREADY'] as const;
 
 /** As they come from the wire, where a field that is missing has its zero value. */
 export interface PodSandbox {
@@ -52,38 +59,26 @@ export interface PodSandboxStatusResponse {
   readonly status?: { readonly network?: { readonly ip: string; readonly additionalIps: readonly { ip: string }[] } };
 }
 
-/** The part of the service `RuntimeService` that is asked. */
-export function runtimeService(): DescService {
+/** The part of the service `RuntimeService` that is asked; `more`: what tests ask. */
+export function runtimeService(more: Partial<Description> = {}): DescService {
+  const messages = { ...MESSAGES, ...more.messages };
+  const methods = [...METHODS, ...(more.methods ?? [])];
   const file = {
     name: 'api.proto',
     package: PACKAGE,
     syntax: 'proto3',
-    messageType: Object.entries(MESSAGES).map(([name, fields]) => ({ name, field: fields.map(describe) })),
-    enumType: [
-      {
-        name: STATE,
-        value: [
-          { name: 'SANDBOX_READY', number: 0 },
-          { name: 'SANDBOX_NOTREADY', number: 1 },
-        ],
-      },
-    ],
-    service: [
-      {
-        name: 'RuntimeService',
-        method: METHODS.map((name) => ({
-          name,
-          inputType: typeName(`${name}Request`),
-          outputType: typeName(`${name}Response`),
-        })),
-      },
-    ],
+    messageType: Object.entries(messages).map(([name, fields]) => ({ name, field: fields.map(describe) })),
+    enumType: [{ name: STATE, value: STATES.map((name, number) => ({ name, number })) }],
+    service: [{ name: SERVICE, method: methods.map(method) }],
   };
-  const service = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] })).getService(
-    `${PACKAGE}.RuntimeService`,
-  );
+  const registry = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] }));
+  const service = registry.getService(`${PACKAGE}.${SERVICE}`);
   if (service === undefined) throw new Error('the description of the container runtime lacks its service');
   return service;
+}
+
+function method(name: string) {
+  return { name, inputType: typeName(`${name}Request`), outputType: typeName(`${name}Response`) };
 }
 
 const SCALARS = { string: Type.STRING, bool: Type.BOOL } as const;

@@ -13,7 +13,7 @@ export interface FakePod {
   readonly network?: { readonly ip: string; readonly additionalIps?: readonly { readonly ip: string }[] };
 }
 
-/** Serves the part of the CRI that is asked, at a Unix socket. For a real one see test/cluster/container-runtime.test.ts. */
+/** Serves the part of the CRI that is asked, at a Unix socket. A real one: test/cluster/container-runtime.test.ts. */
 export async function serveRuntime(path: string, pods: readonly FakePod[]): Promise<Http2Server> {
   const routes = (router: ConnectRouter) =>
     router.service(runtimeService(), {

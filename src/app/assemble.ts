@@ -80,13 +80,18 @@ export async function assemble({ config, log, startedAt, signal, configuration }
   };
   const uidOf = (name: ServicePortName) =>
     pipelines.map(({ tracker }) => tracker.uidOf(name)).find((each) => each !== undefined);
-  const dataPlaneLog = new DataPlaneLog(log, clock, { failed }, {
-    onRefused: (part) => {
-      const uid = uidOf(part.name);
-      source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+  const dataPlaneLog = new DataPlaneLog(
+    log,
+    clock,
+    { failed },
+    {
+      onRefused: (part) => {
+        const uid = uidOf(part.name);
+        source.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+      },
+      onWaiting: (name) => wakeCalls?.clientWaits(name),
     },
-    onWaiting: (name) => wakeCalls?.clientWaits(name),
-  });
+  );
   // Side by side: worker threads start while the kernel is probed.
   const [data, { capture, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });

@@ -92,7 +92,7 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
     ],
   ],
   KubeUserspaceProxyServiceNotWoken: [
-    ['the time of some clients runs out again and again', { [WAITED]: '0+1x30' }, 21, WEB],
+    ['the time of some clients runs out again and again', { [WAITED]: '0+1x30' }, 11, WEB],
     ['that of some did once', { [WAITED]: '0x3 5x30' }, 15],
   ],
   KubeUserspaceProxyEndpointsFailing: [

@@ -21,6 +21,7 @@ const AT_REST = new Set([
   'Proxies: down',
   'Alerts firing: firing',
   'API server: changes missed for',
+  'Open connections: waiting for an endpoint',
   'Accepting paused: {{instance}}',
   'Queued: Services',
   'Queued: seconds without a sync',

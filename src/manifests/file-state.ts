@@ -13,6 +13,16 @@ import type { KnownPieces, ManifestObject, Piece, PlacedProblem, Reading } from 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
 export type ObjectId = `${Kind} "${ServiceKey}"`;
 
+export function serviceIdOf(key: ServiceKey): ObjectId {
+  return `Service "${key}"`;
+}
+
+/** `undefined` for an object of another kind. */
+export function serviceKeyOf(id: ObjectId): ServiceKey | undefined {
+  const [, key] = /^Service "(.*)"$/.exec(id) ?? [];
+  return key as ServiceKey | undefined;
+}
+
 export interface Report {
   readonly level: 'error' | 'warn' | 'info';
   readonly message: string;

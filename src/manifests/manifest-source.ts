@@ -9,11 +9,11 @@ import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/
 import type { Clock } from '../util/clock.ts';
 import type { Found } from '../util/found.ts';
 import type { Log } from '../util/log.ts';
+import { sameList } from '../util/same-list.ts';
 import { stackOf } from '../util/text.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
 import {
-  type FileObject,
   type FileState,
   knownPieces,
   lastGoodStates,
@@ -23,10 +23,13 @@ import {
   type ObjectId,
   savedObjects,
   servedOf,
+  serviceIdOf,
+  serviceKeyOf,
   unusableOf,
 } from './file-state.ts';
 import { type Content, isManifest, ManifestFiles, type PathNumber, type Scan } from './manifest-files.ts';
-import { mismatches } from './mismatches.ts';
+import { Mismatches } from './mismatches.ts';
+import { NamedObjects } from './named-objects.ts';
 import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
 /** Finds what inotify does not report: files behind links, network file systems, directories that were replaced. */
@@ -56,9 +59,6 @@ export interface ManifestSourceOptions {
   readonly log: Log;
 }
 
-/** The file and place that each object is taken from. */
-type Origins = ReadonlyMap<ObjectId, FileObject>;
-
 /**
  * Services and endpoints from manifest files in YAML or JSON. Events of the file system and a poll find changes.
  * A change takes effect once its file has come to rest; whatever is broken keeps its last good state.
@@ -69,15 +69,16 @@ export class ManifestSource implements ServiceSource {
   readonly #paths: readonly string[];
   readonly #files: ManifestFiles;
   readonly #states = new Map<string, FileState>();
-  readonly #delivered = new Map<ObjectId, SourceEvent>();
-  /** What has been reported of objects in several files, and of endpoints that do not match a Service. */
-  readonly #conflicts = new Map<ObjectId, string>();
-  readonly #mismatches = new Map<ObjectId, string>();
+  readonly #objects = new NamedObjects();
+  readonly #mismatches = new Mismatches(this.#objects);
   readonly #clusterIpRanges: readonly Cidr[];
   readonly #rules: FileRules;
-  /** What Services without a cluster IP were given last, and which of them were reported as without one. */
+  /** What Services without a cluster IP were given last. */
   #assigned: ReadonlyMap<ServiceKey, readonly Address[]> = new Map();
-  readonly #unassigned = new Map<ObjectId, string>();
+  /** Of Services without one, objects in several files, and endpoints that do not match a Service. */
+  readonly #unassigned = new Reported();
+  readonly #conflicts = new Reported();
+  readonly #unmatched = new Reported();
   /** Until the first delivery. */
   #saved: Iterable<SavedObject> | undefined;
   #lastGood: ReadonlyMap<string, FileState> | undefined;
@@ -126,21 +127,19 @@ export class ManifestSource implements ServiceSource {
   }
 
   *unusable(): Generator<Unusable> {
-    for (const [file, state] of this.#states) yield* unusableOf(file, state, this.#delivered);
+    const served = { has: (id: ObjectId) => this.#isServed(id) };
+    for (const [file, state] of this.#states) yield* unusableOf(file, state, served);
     for (const { path, err } of this.#files.failing) yield { subject: path, usable: [], place: path, err };
   }
 
   /** `web.yaml:3`: where the object that is served begins. */
   placeOf(id: ObjectId): string | undefined {
-    for (const { objects } of this.#states.values()) {
-      const found = objects.find((each) => each.id === id);
-      if (found !== undefined) return `${found.file}:${found.line}`;
-    }
-    return undefined;
+    const { file, line } = this.#objects.get(id) ?? {};
+    return file === undefined ? undefined : `${file}:${line}`;
   }
 
   serves({ subject, usable }: Unusable): boolean {
-    if (this.#delivered.has(subject as ObjectId)) return true;
+    if (this.#isServed(subject as ObjectId)) return true;
     const others = new Set(usable);
     return [...this.#servedAt(subject)].some((id) => !others.has(id));
   }
@@ -148,6 +147,15 @@ export class ManifestSource implements ServiceSource {
   /** All that is served, be its file in order or not. */
   contents(): Generator<SavedObject> {
     return savedObjects(this.#states.values());
+  }
+
+  #isServed(id: ObjectId): boolean {
+    return this.#eventOf(id)?.value !== undefined;
+  }
+
+  /** As it is written. */
+  #eventOf(id: ObjectId): SourceEvent | undefined {
+    return this.#objects.get(id)?.event;
   }
 
   /** Of the file, or of all files in the directory. */
@@ -249,7 +257,7 @@ export class ManifestSource implements ServiceSource {
   *#take(path: string, content: Content): Generator<void, void> {
     if (content.status === 'absent') {
       this.#log.v(2)?.info('A manifest file has gone', { file: path });
-      this.#states.delete(path);
+      this.#setState(path, undefined);
       return;
     }
     const known = this.#states.get(path);
@@ -259,7 +267,7 @@ export class ManifestSource implements ServiceSource {
         : unusable(content.err);
     const before = known ?? (needsLastGood(reading) ? this.#lastGoodOf(path) : NO_FILE);
     const { state, reports } = nextFileState(path, before, reading);
-    this.#states.set(path, state);
+    this.#setState(path, state);
     this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.length });
     for (const { level, message, fields } of reports) this.#log[level](message, fields);
   }
@@ -271,6 +279,13 @@ export class ManifestSource implements ServiceSource {
     return this.#lastGood?.get(path) ?? NO_FILE;
   }
 
+  /** `undefined`: the file has gone. */
+  #setState(path: string, state: FileState | undefined): void {
+    this.#objects.replace(this.#states.get(path)?.objects ?? [], state?.objects ?? []);
+    if (state === undefined) this.#states.delete(path);
+    else this.#states.set(path, state);
+  }
+
   *#read(text: string, known: KnownPieces): Generator<void, Reading> {
     try {
       return yield* readManifest(text, known, this.#rules);
@@ -280,23 +295,13 @@ export class ManifestSource implements ServiceSource {
     }
   }
 
-  /** An object that is in several files is taken from the first of them. */
   *#deliver(): Generator<void, void> {
-    const found = new Map<ObjectId, FileObject>();
-    const leftOut = new Set<ObjectId>();
-    const others = new Map<ObjectId, string[]>();
-    for (const path of this.#files.order) {
-      for (const object of this.#states.get(path)?.objects ?? []) {
-        const { id, event } = object;
-        if (event === undefined) leftOut.add(id);
-        else if (found.has(id)) others.set(id, [...(others.get(id) ?? []), path]);
-        else found.set(id, object);
-      }
-      yield;
-    }
-    const assigned = this.#assign(found);
-    yield;
-    const events = this.#changesTo(found, assigned);
+    const changes = this.#objects.takeChanges(() => this.#files.order);
+    const lastAssigned = this.#assigned;
+    const before = new Map<ObjectId, SourceEvent | undefined>();
+    for (const id of this.#assign(changes.keys())) before.set(id, withClusterIPs(this.#eventOf(id), lastAssigned));
+    for (const [id, object] of changes) before.set(id, withClusterIPs(object?.event, lastAssigned));
+    const events = this.#changesSince(before);
     if (events.length > 0) {
       this.#sink?.apply(events);
       this.#onChange();
@@ -309,45 +314,46 @@ export class ManifestSource implements ServiceSource {
     }
     yield;
     // A reader of the change does not wait for these.
-    this.#reportConflicts(others, found);
-    yield;
-    this.#reportMismatches(mismatches(found, leftOut), found);
-  }
-
-  /** What has changed since the last delivery. */
-  #changesTo(found: Origins, assigned: ReadonlyMap<ObjectId, SourceEvent>): SourceEvent[] {
-    const events: SourceEvent[] = [];
-    let known = 0;
-    const before = this.#delivered.size;
-    for (const [id, { event: written }] of found) {
-      const event = assigned.get(id) ?? written;
-      if (event?.value === undefined) continue;
-      const last = this.#delivered.get(id);
-      if (last !== undefined) known += 1;
-      if (event === last || isDeepStrictEqual(event, last)) continue;
-      this.#delivered.set(id, event);
-      events.push(event);
+    for (const id of changes.keys()) {
+      this.#reportConflict(id);
+      yield;
     }
-    if (known === before) return events;
-    const gone = [...this.#delivered].filter(([id]) => found.get(id)?.event?.value === undefined);
-    for (const [id] of gone) this.#delivered.delete(id);
-    // What has gone makes room for what has come.
-    return [...gone.map(([, last]) => ({ ...last, value: undefined })), ...events];
+    for (const [id, err] of this.#mismatches.update(before)) {
+      this.#reportMismatch(id, err);
+      yield;
+    }
   }
 
-  /** Services that were written without a cluster IP, with one. */
-  #assign(found: Origins): ReadonlyMap<ObjectId, SourceEvent> {
-    const events = new Map<ObjectId, SourceEvent>();
-    if (this.#clusterIpRanges.length === 0) return events;
-    const services = [...found.values()].flatMap(({ event }) => (event?.kind === 'Service' ? (event.value ?? []) : []));
+  /** What to deliver of objects that had these states. */
+  #changesSince(before: ReadonlyMap<ObjectId, SourceEvent | undefined>): SourceEvent[] {
+    const [gone, there]: [SourceEvent[], SourceEvent[]] = [[], []];
+    for (const [id, last] of before) {
+      const event = withClusterIPs(this.#eventOf(id), this.#assigned);
+      if (event?.value !== undefined) {
+        if (event !== last && !isDeepStrictEqual(event, last)) there.push(event);
+      } else if (last?.value !== undefined) gone.push({ ...last, value: undefined });
+    }
+    // What has gone makes room for what has come.
+    return [...gone, ...there];
+  }
+
+  /**
+   * Gives cluster IPs to Services that were written without one, as these follow from all of them. Returns the Services
+   * that had others before.
+   */
+  #assign(changed: Iterable<ObjectId>): readonly ObjectId[] {
+    const moved: ObjectId[] = [];
+    const keys = [...changed].flatMap((id) => serviceKeyOf(id) ?? []);
+    if (this.#clusterIpRanges.length === 0 || keys.length === 0) return moved;
+    const services = [...this.#objects].flatMap(({ event }) => (event?.kind === 'Service' ? (event.value ?? []) : []));
     const assigned = assignClusterIPs(services, this.#clusterIpRanges);
-    const unassigned = new Map<ObjectId, string>();
+    for (const key of keys) if (!assigned.has(key)) this.#unassigned.isNews(serviceIdOf(key), undefined);
     for (const [key, clusterIPs] of assigned) {
-      const id: ObjectId = `Service "${key}"`;
-      const { event, file } = found.get(id) ?? {};
+      const id = serviceIdOf(key);
+      const { event, file } = this.#objects.get(id) ?? {};
       if (event?.kind !== 'Service' || event.value === undefined) continue;
-      events.set(id, { ...event, value: { ...event.value, clusterIPs } });
       const before = this.#assigned.get(key);
+      if (before !== undefined && !sameList(before, clusterIPs)) moved.push(id);
       if (before?.some((old) => clusterIPs.some((each) => each !== old && familyOf(each) === familyOf(old)))) {
         const fields = { file, before: before.join(', '), now: clusterIPs.join(', ') };
         this.#log.warn(`${id} has another cluster IP, because other Services came or went`, fields);
@@ -355,45 +361,55 @@ export class ManifestSource implements ServiceSource {
       const lacking = this.#rules.clusterIpFamilies.filter(
         (family) => event.value?.families?.includes(family) && !clusterIPs.some((each) => familyOf(each) === family),
       );
-      if (lacking.length > 0) unassigned.set(id, lacking.join(' and '));
+      const families = lacking.length === 0 ? undefined : lacking.join(' and ');
+      if (!this.#unassigned.isNews(id, families, file)) continue;
+      const err = `no address of ${families} is free in --service-cluster-ip-range`;
+      this.#log.warn(`${id} has no cluster IP`, { file, err });
     }
     this.#assigned = assigned;
-    for (const [id, families] of news(this.#unassigned, unassigned, found)) {
-      const err = `no address of ${families} is free in --service-cluster-ip-range`;
-      this.#log.warn(`${id} has no cluster IP`, { file: found.get(id)?.file, err });
-    }
-    return events;
+    return moved;
   }
 
-  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: Origins): void {
-    const found = [...others].map(([id, paths]) => [id, paths.join(', ')] as const);
-    for (const [id, paths] of news(this.#conflicts, new Map(found), origins)) {
-      const message = `${id} is in several manifest files; the first one counts`;
-      this.#log.warn(message, { file: origins.get(id)?.file, others: paths });
-    }
+  #reportConflict(id: ObjectId): void {
+    const { file } = this.#objects.get(id) ?? {};
+    const others = this.#objects.othersOf(id).map((each) => each.file);
+    const paths = others.length === 0 ? undefined : others.join(', ');
+    if (!this.#conflicts.isNews(id, paths, file)) return;
+    this.#log.warn(`${id} is in several manifest files; the first one counts`, { file, others: paths });
   }
 
-  #reportMismatches(found: ReadonlyMap<ObjectId, Found>, origins: Origins): void {
-    for (const [id, err] of news(this.#mismatches, found, origins)) {
-      const { file, document, line, field } = origins.get(id) ?? {};
-      this.#log.warn(`${id} does not match a Service`, { file, document, line, field, err });
-    }
+  #reportMismatch(id: ObjectId, err: Found | undefined): void {
+    const { file, document, line, field } = this.#objects.get(id) ?? {};
+    if (!this.#unmatched.isNews(id, err, file)) return;
+    this.#log.warn(`${id} does not match a Service`, { file, document, line, field, err });
   }
 }
 
-/** What was not `reported` yet, or was of another file. Afterwards it is, and what is not found any more is not. */
-function news<T>(
-  reported: Map<ObjectId, string>,
-  found: ReadonlyMap<ObjectId, T>,
-  origins: Origins,
-): readonly (readonly [ObjectId, T])[] {
-  for (const id of reported.keys()) if (!found.has(id)) reported.delete(id);
-  return [...found].filter(([id, what]) => {
-    const now = JSON.stringify([origins.get(id)?.file, what]);
-    const isNews = reported.get(id) !== now;
-    reported.set(id, now);
+/** A Service that was written without cluster IPs, with those that it was given. */
+function withClusterIPs(
+  event: SourceEvent | undefined,
+  assigned: ReadonlyMap<ServiceKey, readonly Address[]>,
+): SourceEvent | undefined {
+  if (event?.kind !== 'Service' || event.value === undefined) return event;
+  const clusterIPs = assigned.get(event.key);
+  return clusterIPs === undefined ? event : { ...event, value: { ...event.value, clusterIPs } };
+}
+
+/** What has been reported of objects. */
+class Reported {
+  readonly #told = new Map<ObjectId, string>();
+
+  /** Whether this was not reported yet, or was of another file. Now it is. `undefined`: there is nothing to report. */
+  isNews(id: ObjectId, what: string | Found | undefined, file?: string): boolean {
+    if (what === undefined) {
+      this.#told.delete(id);
+      return false;
+    }
+    const now = JSON.stringify([file, what]);
+    const isNews = this.#told.get(id) !== now;
+    this.#told.set(id, now);
     return isNews;
-  });
+  }
 }
 
 function unusable(err: Found): Reading {

@@ -1,7 +1,8 @@
 import type { EndpointGroup, EndpointPort } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
+import type { SourceEvent } from '../model/source.ts';
 import type { Found } from '../util/found.ts';
-import type { FileObject, ObjectId } from './file-state.ts';
+import { type FileObject, type ObjectId, serviceIdOf, serviceKeyOf } from './file-state.ts';
 
 interface Port {
   readonly name: string;
@@ -13,7 +14,12 @@ interface Offered {
   readonly port: EndpointPort;
 }
 
-type Objects = ReadonlyMap<ObjectId, Pick<FileObject, 'event'>>;
+/** The objects of all files. */
+interface Objects extends Iterable<Pick<FileObject, 'event'>> {
+  get(id: ObjectId): Pick<FileObject, 'event'> | undefined;
+  /** Also by an object that is not valid. */
+  isNamed(id: ObjectId): boolean;
+}
 
 interface OfService {
   readonly id: ObjectId;
@@ -25,39 +31,94 @@ const SHOWN_PORTS = 3;
 /**
  * Which Endpoints and EndpointSlices do not fit to a Service, and what to write instead: there is no such Service, or
  * it waits for a port of another name, or names another `targetPort`. A Service without endpoints is none, as they may
- * all be gone.
- *
- * `leftOut`: what the files name besides, and is not valid. Its own fault is reported.
+ * all be gone; nor is one that is not valid, as its own fault is reported. Work is in proportion to what changes.
  */
-export function mismatches(objects: Objects, leftOut: ReadonlySet<ObjectId>): ReadonlyMap<ObjectId, Found> {
-  const found = new Map<ObjectId, Found>();
-  let namespaces: ReadonlyMap<string, string> | undefined;
-  for (const [key, list] of byService(objects)) {
-    const id: ObjectId = `Service "${key}"`;
-    const event = objects.get(id)?.event;
-    if (event?.kind === 'Service' && event.value !== undefined) {
-      for (const [of, problem] of otherTargets(event.value, list)) found.set(of, problem);
-      for (const [of, problem] of otherNames(event.value, list)) found.set(of, problem);
-    } else if (event === undefined && !leftOut.has(id)) {
-      namespaces ??= namespacesOf(objects);
-      const problem = noService(key, namespaces.get(nameOf(key)));
-      for (const { id: of } of list) found.set(of, problem);
+export class Mismatches {
+  readonly #objects: Objects;
+  /** Which endpoints each Service has. */
+  readonly #endpoints = new Map<ServiceKey, readonly ObjectId[]>();
+  /** Services that have endpoints, and that no file names. */
+  readonly #missing = new Set<ServiceKey>();
+
+  constructor(objects: Objects) {
+    this.#objects = objects;
+  }
+
+  /**
+   * Takes up what has changed, each with its state before. Gives every object that this concerns once, with what is
+   * wrong with it; `undefined` for nothing.
+   */
+  *update(changes: Iterable<readonly [ObjectId, SourceEvent | undefined]>): Generator<[ObjectId, Found | undefined]> {
+    const touched = new Set<ServiceKey>();
+    const names = new Set<string>();
+    for (const [id, before] of changes) {
+      const key = serviceKeyOf(id);
+      if (key !== undefined) {
+        touched.add(key);
+        names.add(nameOf(key));
+        continue;
+      }
+      const [old, now] = [serviceOf(before), serviceOf(this.#objects.get(id)?.event)];
+      if (now === undefined) yield [id, undefined];
+      for (const each of [old, now]) if (each !== undefined) touched.add(each);
+      if (old !== now) this.#move(id, old, now);
+    }
+    // The advice about these may name a Service that came or went.
+    for (const key of this.#missing) if (names.has(nameOf(key))) touched.add(key);
+    let namespaces: ReadonlyMap<string, string> | undefined;
+    const elsewhere = (name: string) => {
+      namespaces ??= namespacesOf(this.#objects);
+      return namespaces.get(name);
+    };
+    for (const key of touched) {
+      const list = this.#endpointsOf(key).flatMap((id) => this.#ofService(id));
+      const found = this.#mismatchesOf(key, list, elsewhere);
+      for (const { id } of list) yield [id, found.get(id)];
     }
   }
-  return found;
+
+  #mismatchesOf(
+    key: ServiceKey,
+    list: readonly OfService[],
+    elsewhere: (name: string) => string | undefined,
+  ): ReadonlyMap<ObjectId, Found> {
+    this.#missing.delete(key);
+    const id = serviceIdOf(key);
+    const event = this.#objects.get(id)?.event;
+    if (event?.kind === 'Service' && event.value !== undefined) {
+      return new Map([...otherTargets(event.value, list), ...otherNames(event.value, list)]);
+    }
+    if (list.length === 0 || this.#objects.isNamed(id)) return new Map();
+    this.#missing.add(key);
+    const problem = noService(key, elsewhere(nameOf(key)));
+    return new Map(list.map(({ id: of }) => [of, problem]));
+  }
+
+  #move(id: ObjectId, from: ServiceKey | undefined, to: ServiceKey | undefined): void {
+    if (from !== undefined) {
+      const left = this.#endpointsOf(from).filter((each) => each !== id);
+      if (left.length === 0) this.#endpoints.delete(from);
+      else this.#endpoints.set(from, left);
+    }
+    // concat() leaves no spare capacity in thousands of lists.
+    if (to !== undefined) this.#endpoints.set(to, this.#endpointsOf(to).concat(id));
+  }
+
+  #endpointsOf(key: ServiceKey): readonly ObjectId[] {
+    return this.#endpoints.get(key) ?? [];
+  }
+
+  #ofService(id: ObjectId): OfService[] {
+    const event = this.#objects.get(id)?.event;
+    if (event?.value === undefined || event.kind === 'Service') return [];
+    return [{ id, groups: event.kind === 'Endpoints' ? event.value.groups : [event.value.group] }];
+  }
 }
 
-function byService(objects: Objects): Map<ServiceKey, OfService[]> {
-  const lists = new Map<ServiceKey, OfService[]>();
-  for (const [id, { event }] of objects) {
-    if (event?.value === undefined || event.kind === 'Service') continue;
-    const { kind, value } = event;
-    const [key, groups] = kind === 'Endpoints' ? [value.key, value.groups] : [value.service, [value.group]];
-    const list = lists.get(key);
-    if (list === undefined) lists.set(key, [{ id, groups }]);
-    else list.push({ id, groups });
-  }
-  return lists;
+/** The Service that these endpoints are for. */
+function serviceOf(event: SourceEvent | undefined): ServiceKey | undefined {
+  if (event?.kind === 'Endpoints') return event.value?.key;
+  return event?.kind === 'EndpointSlice' ? event.value?.service : undefined;
 }
 
 function noService(key: ServiceKey, elsewhere: string | undefined): Found {
@@ -114,7 +175,7 @@ function some(ports: readonly Port[]): string {
 
 /** By the name of a Service, a namespace that has it. */
 function namespacesOf(objects: Objects): Map<string, string> {
-  const services = [...objects.values()].flatMap(({ event }) => (event?.kind === 'Service' ? [event] : []));
+  const services = [...objects].flatMap(({ event }) => (event?.kind === 'Service' ? [event] : []));
   return new Map(services.map(({ key }) => [nameOf(key), key.slice(0, key.indexOf('/'))]));
 }
 

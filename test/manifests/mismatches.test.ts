@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { ObjectId } from '../../src/manifests/file-state.ts';
-import { mismatches } from '../../src/manifests/mismatches.ts';
+import { NO_FILE, nextFileState } from '../../src/manifests/file-state.ts';
+import { Mismatches } from '../../src/manifests/mismatches.ts';
+import { NamedObjects } from '../../src/manifests/named-objects.ts';
 import { readManifest } from '../../src/manifests/read-manifest.ts';
-import type { SourceEvent } from '../../src/model/source.ts';
 import { foundText } from '../../src/util/found.ts';
 
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
@@ -21,24 +21,30 @@ const slice = (name: string, ports: string) =>
 const HTTP = '{name: http, port: 80}';
 const WEB = '{name: web, port: 80}';
 
+/** One file after the other in the place of the last one. */
+class Edited {
+  readonly #objects = new NamedObjects();
+  readonly #mismatches = new Mismatches(this.#objects);
+  #state = NO_FILE;
+
+  /** What is said of objects that an edit concerns. */
+  edit(...documents: string[]): string[] {
+    const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
+    let step = reader.next();
+    while (!step.done) step = reader.next();
+    const { state } = nextFileState('a.yaml', this.#state, step.value);
+    this.#objects.replace(this.#state.objects, state.objects);
+    this.#state = state;
+    const changes = [...this.#objects.takeChanges(() => [])].map(([id, last]) => [id, last?.event] as const);
+    return [...this.#mismatches.update(changes)].flatMap(([id, problem]) =>
+      problem ? `${id}: ${foundText(problem)}` : [],
+    );
+  }
+}
+
 /** What is said of the objects of these documents. */
 function said(...documents: string[]): string[] {
-  const objects = new Map<ObjectId, { readonly event: SourceEvent }>();
-  const leftOut = new Set<ObjectId>();
-  const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
-  let step = reader.next();
-  while (!step.done) step = reader.next();
-  if (step.value.status !== 'read') return assert.fail(step.value.err.found);
-  for (const object of step.value.documents.flatMap(({ objects: found }) => found)) {
-    if (object.status !== 'known') return assert.fail(object.status);
-    const { kind, key, decoded } = object;
-    if (decoded.status === 'invalid') leftOut.add(`${kind} "${key}"`);
-    else {
-      const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
-      objects.set(`${kind} "${key}"`, { event });
-    }
-  }
-  return [...mismatches(objects, leftOut)].map(([id, problem]) => `${id}: ${foundText(problem)}`);
+  return new Edited().edit(...documents);
 }
 
 test('endpoints that match their Service are fine; so is a Service without endpoints', () => {
@@ -77,4 +83,23 @@ test('endpoints without a Service are told so, and where there is one of this na
 test('endpoints of a Service that is headless or not valid are fine: there is nothing to do about them', () => {
   assert.deepEqual(said(service('name: web', WEB, 'clusterIP: None'), endpoints('name: web', HTTP)), []);
   assert.deepEqual(said(service('name: web', WEB, 'clusterIP: nonsense'), endpoints('name: web', HTTP)), []);
+});
+
+test('an edit says something of what it concerns only, also of endpoints that were written before', () => {
+  const file = new Edited();
+  const [web, other] = [service('name: web', WEB), service('name: other', WEB)];
+  const lost = slice('web-1', WEB);
+  const missing = 'EndpointSlice "default/web-1": there is no Service "default/web"';
+  assert.deepEqual(file.edit(lost), [`${missing}; write one, or remove this object`]);
+  assert.deepEqual(file.edit(lost, other), [], 'a Service of another name');
+  const elsewhere = service('name: web, namespace: a', WEB);
+  const advice = `${missing}, but "a/web"; write the same namespace in both`;
+  assert.deepEqual(file.edit(lost, other, elsewhere), [advice]);
+  assert.deepEqual(file.edit(lost, other), [`${missing}; write one, or remove this object`], 'it has gone again');
+  assert.deepEqual(file.edit(lost, other, service('name: web', WEB, 'clusterIP: nonsense')), []);
+  assert.deepEqual(file.edit(lost, other, web), []);
+  assert.match(String(file.edit(lost.replace(WEB, HTTP), other, web)), /waits for "web" \(TCP\)/);
+  assert.deepEqual(file.edit(lost.replace('service-name: web', 'service-name: other'), web, other), []);
+  assert.deepEqual(file.edit(web), [], 'other and the slice have gone');
+  assert.deepEqual(file.edit(web, lost.replace('service-name: web', 'service-name: new')).length, 1);
 });

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { assignClusterIPs } from '../../../src/manifests/cluster-ips.ts';
 import { knownPieces, NO_FILE, nextFileState } from '../../../src/manifests/file-state.ts';
-import { mismatches } from '../../../src/manifests/mismatches.ts';
+import { Mismatches } from '../../../src/manifests/mismatches.ts';
+import { NamedObjects } from '../../../src/manifests/named-objects.ts';
 import { type KnownPieces, type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
 import type { Service } from '../../../src/model/service.ts';
 import type { SourceEvent } from '../../../src/model/source.ts';
@@ -35,9 +36,12 @@ export const open: OpenTarget = () => ({
     const second = nextFileState('a.yaml', first.state, known);
     assert.deepEqual(second.reports, [], 'nothing is said twice');
 
-    const objects = new Map(second.state.objects.map((object) => [object.id, object]));
-    mismatches(objects, new Set());
-    const events = [...objects.values()].flatMap(({ event }) => event ?? []);
+    const objects = new NamedObjects();
+    objects.replace([], second.state.objects);
+    const changes = objects.takeChanges(() => ['a.yaml']);
+    const said = [...new Mismatches(objects).update([...changes.keys()].map((id) => [id, undefined]))];
+    assert.equal(new Set(said.map(([id]) => id)).size, said.length, 'each is said once');
+    const events = [...objects].flatMap(({ event }) => event ?? []);
     const services = events.flatMap(serviceOf);
     const assigned = assignClusterIPs(services, RANGES);
     const world = new RulesWorld();

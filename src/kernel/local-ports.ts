@@ -122,15 +122,17 @@ export function readTable(path: string, protocol: ProxiedProtocol): string {
   }
   try {
     const chunk = Buffer.alloc(CHUNK_BYTES);
-    let text = '';
+    // Not one text that grows: a look into it would copy all of it.
+    const texts: string[] = [];
     for (let length = readSync(fd, chunk); length > 0; length = readSync(fd, chunk)) {
-      text += chunk.toString('latin1', 0, length);
+      const text = chunk.toString('latin1', 0, length);
+      texts.push(text);
       if (protocol !== 'TCP') continue;
       const end = text.lastIndexOf('\n');
       const state = LINE.exec(text.slice(text.lastIndexOf('\n', end - 1) + 1, end))?.[2];
       if (state !== undefined && state !== RECEIVES.TCP) break;
     }
-    return text;
+    return texts.join('');
   } finally {
     closeSync(fd);
   }

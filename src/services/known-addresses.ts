@@ -224,10 +224,10 @@ export class KnownAddresses {
     if (protocol === 'TCP' && httpPorts?.has(port)) {
       return { found: "it is an HTTP port of the proxy's own", advice: 'choose another port' };
     }
-    // Nobody listens at nearly all ports, and addresses are read from the kernel.
-    if (!isListening?.(address, port, protocol)) return undefined;
+    // First what is known: who listens, and the addresses, are read from the kernel.
+    if (holds?.(name, to, protocol) || !isListening?.(address, port, protocol)) return undefined;
     const addresses = address === undefined ? nodePortAddresses?.() : undefined;
-    if (addresses?.every((each) => !isListening(each, port, protocol)) || holds?.(name, to, protocol)) return undefined;
+    if (addresses?.every((each) => !isListening(each, port, protocol))) return undefined;
     return { found: 'a program on this node listens on that port', advice: 'stop it, or choose another port' };
   }
 

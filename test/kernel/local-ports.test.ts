@@ -59,6 +59,16 @@ test('listeners are found where they listen, and nothing else is', async (t) => 
   assert.equal(sockets.isListening(ip('127.0.0.1'), client.localPort ?? 0, 'TCP'), false, 'a connection is none');
 });
 
+test('more listeners than one read of the kernel gives are all found', async (t) => {
+  // A line has 150 bytes.
+  const servers = Array.from({ length: 600 }, () => createServer().listen(0, '127.0.0.5'));
+  t.after(() => servers.map((server) => server.close()));
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const sockets = new ListeningSockets(new ManualClock());
+  const ports = servers.map((server) => (server.address() as AddressInfo).port);
+  assert.deepEqual(ports.filter((port) => !sockets.isListening(ip('127.0.0.5'), port, 'TCP')), []); // biome-ignore format: short
+});
+
 test('an answer holds for a second', async () => {
   const clock = new ManualClock();
   const sockets = new ListeningSockets(clock);

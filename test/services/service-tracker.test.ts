@@ -512,7 +512,7 @@ describe('addresses that would lead back to the proxy', () => {
     listening.programs.clear();
     const isListening = (address: string | undefined, port: number) =>
       (address ?? NODE) === NODE && listening.programs.has(port);
-    const t = tracker({ ...options, isListening });
+    const t = tracker({ isListening, ...options });
     t.it.addresses.proxyPorts = { TCP: listening.ports, UDP: listening.ports };
     t.it.setNodeAddresses([NODE]);
     t.service(service());
@@ -772,6 +772,12 @@ describe('addresses that would lead back to the proxy', () => {
       holder = 'shop/b:http';
       t.endpoints(group([endpointAddress('10.0.0.1')]));
       assert.equal(told(t)[0], 0);
+    });
+
+    test('asks the kernel nothing about a port that the Service port has already', () => {
+      const t = onNode({ holds: () => true, isListening: () => assert.fail('it reads what all programs listen at') });
+      t.service(service({ ports }));
+      assert.equal(told(t)[0], 30_080);
     });
 
     test("is never taken from the proxy's own HTTP servers, whoever has it", () => {

@@ -113,6 +113,8 @@ export class Listeners {
   /** Names whose portal may differ from the last {@link takePortalDelta}. */
   readonly #changed = new Set<ServicePortName>();
   readonly #working = new Set<Promise<void>>();
+  /** Those that are `retired`, so that nobody has to look for them. */
+  readonly #retired = new Set<Slot>();
   readonly #lines: ServiceLog;
   #onPortalsChanged = () => {};
   #onUnserved = (_port: UnservedPort) => {};
@@ -182,11 +184,13 @@ export class Listeners {
 
   /** How many Service ports are wanted. */
   get count(): number {
-    return [...this.names()].length;
+    let count = 0;
+    for (const { servicePort } of this.#entries.values()) if (servicePort !== undefined) count += 1;
+    return count;
   }
 
   get openCount(): number {
-    return this.#slotsWhere(({ state }) => state.kind === 'open').length;
+    return this.#localPorts.TCP.size + this.#localPorts.UDP.size;
   }
 
   *names(): Generator<ServicePortName> {
@@ -227,7 +231,7 @@ export class Listeners {
 
   /** Pass them to {@link closeRetired} once rules without them are installed. */
   retired(): readonly Slot[] {
-    return this.#slotsWhere(isRetired);
+    return [...this.#retired];
   }
 
   closeRetired(slots: readonly Slot[]): void {
@@ -310,13 +314,19 @@ export class Listeners {
     const wanted = this.#wantedAt(slot);
     if (wanted === undefined) {
       forgetRetry(slot);
-      if (state.kind === 'open') state.leaving = 'retired';
+      if (state.kind === 'open') this.#retire(slot, state);
     } else if (state.kind === 'open' && state.protocol === wanted.protocol) {
       if (state.leaving === 'retired') state.leaving = undefined;
+      this.#retired.delete(slot);
       this.#options.dataPlane.update(id, wanted.backends);
     } else {
       this.#work(slot);
     }
+  }
+
+  #retire(slot: Slot, state: Open): void {
+    state.leaving = 'retired';
+    this.#retired.add(slot);
   }
 
   #portalChanged(name: ServicePortName): void {
@@ -354,6 +364,7 @@ export class Listeners {
 
   #opened(slot: Slot, state: Open): void {
     slot.state = state;
+    if (state.leaving === 'retired') this.#retired.add(slot);
     this.#localPorts[state.protocol].add(state.localPort);
     this.#hasNewPorts = true;
   }
@@ -362,6 +373,7 @@ export class Listeners {
     const { id, name, set } = slot;
     const { dataPlane, ports, log } = this.#options;
     slot.state = CLOSED;
+    this.#retired.delete(slot);
     // A retired listener's portal is gone already; otherwise the Service port has another protocol now.
     if (leaving !== 'retired') this.#portalChanged(name);
     try {

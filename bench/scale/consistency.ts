@@ -14,16 +14,16 @@ const FOREIGN = '10.96.0.1';
 export async function allHaveRules({
   node,
   churn,
-  flavour,
+  means,
 }: {
   readonly node: Pick<ScaleNode, 'redirected'>;
   readonly churn: Pick<Churn, 'services'>;
-  readonly flavour: Means;
+  readonly means: Means;
 }): Promise<ReadonlyMap<string, number>> {
   const wanted = new Set(churn.services.map(({ clusterIP }) => clusterIP));
   let difference = '';
   const equal = async () => {
-    const redirected = await node.redirected(flavour);
+    const redirected = await node.redirected(means);
     const missing = [...wanted].filter((address) => !redirected.has(address)).length;
     const stale = [...redirected.keys()].filter((address) => !wanted.has(address) && address !== FOREIGN).length;
     difference = `${missing} rules are missing, ${stale} are stale`;

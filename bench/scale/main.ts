@@ -47,10 +47,10 @@ async function run(options: ScaleOptions): Promise<number> {
     const churn = new Churn(store, seededRandom(1));
     for (const count of options.services) {
       progress(`writing ${count} Services`);
-      for (const flavour of options.flavours) {
+      for (const means of options.captures) {
         await churn.fill(count);
-        const subject = { node, store, churn, flavour, services: count };
-        const result = await attempt(`${count} Services, ${flavour}`, () => measure(subject, options));
+        const subject = { node, store, churn, means, services: count };
+        const result = await attempt(`${count} Services, ${means}`, () => measure(subject, options));
         if (result !== undefined) results.push(result);
       }
     }

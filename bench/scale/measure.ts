@@ -11,7 +11,7 @@ import { isUdp, type ScaleService } from './services.ts';
 /** What is measured of one proxy with so many Services. Milliseconds and MiB; `undefined` where nothing tells. */
 export interface ScaleResult {
   readonly services: number;
-  readonly flavour: Means;
+  readonly means: Means;
   readonly syncFromListsMs: number | undefined;
   readonly syncFromStartMs: number;
   /** Of processor time: a busy machine changes it less. */
@@ -36,13 +36,15 @@ export interface ScaleResult {
   readonly rssMiB: number;
   readonly peakMiB: number;
   readonly helperMiB: number;
+  /** Of both: pages that they share count once. */
+  readonly togetherMiB: number;
 }
 
 export interface Subject {
   readonly node: ScaleNode;
   readonly store: ServiceStore;
   readonly churn: Churn;
-  readonly flavour: Means;
+  readonly means: Means;
   /** How many there are, more or less: changes create and delete as many. */
   readonly services: number;
 }
@@ -65,7 +67,7 @@ const CHANGE_TIMEOUT_MS = 60_000;
 
 /** Starts a proxy and measures it; stops it again. */
 export async function measure(subject: Subject, effort: Effort): Promise<ScaleResult> {
-  const { node, flavour, services } = subject;
+  const { node, means, services } = subject;
   try {
     const sync = await firstSync(subject);
     const idle = node.memory;
@@ -73,21 +75,21 @@ export async function measure(subject: Subject, effort: Effort): Promise<ScaleRe
     const changes = await latencies(subject, effort);
     const connect = await connectTimes(subject, effort);
     const repairMs = await repair(subject);
-    return { services, flavour, ...sync, ...cost, ...changes, ...connect, repairMs, ...mebibytes(idle) };
+    return { services, means, ...sync, ...cost, ...changes, ...connect, repairMs, ...mebibytes(idle) };
   } finally {
-    await node.stopProxy(flavour);
+    await node.stopProxy(means);
   }
 }
 
-function mebibytes({ proxy, peak, helper }: ScaleNode['memory']) {
-  return { rssMiB: proxy, peakMiB: peak, helperMiB: helper };
+function mebibytes({ proxy, peak, helper, together }: ScaleNode['memory']) {
+  return { rssMiB: proxy, peakMiB: peak, helperMiB: helper, togetherMiB: together };
 }
 
 /** Until a client reaches the Service that is written last: all rules come with one transaction. */
 async function firstSync(subject: Subject) {
-  const { node, store, churn, flavour } = subject;
+  const { node, store, churn, means } = subject;
   const begun = wallMs();
-  node.startProxy(flavour, store.flags);
+  node.startProxy(means, store.flags);
   const target = { host: plainTcp(churn).at(-1)!.clusterIP, port: 80 };
   const { wallMs: served } = await node.client.call('untilServed', {
     ...target,
@@ -126,7 +128,7 @@ async function costOfChanges({ node, churn }: Subject, { churnSeconds, churnPerS
 
 /** Of new Services, new endpoints and deletions, while others may change in the background. */
 async function latencies(subject: Subject, { samples, besidesPerSecond }: Effort) {
-  const { node, store, churn, flavour } = subject;
+  const { node, store, churn, means } = subject;
   const background = churn.background(besidesPerSecond);
   const served = async (service: ScaleService, name: string, write: () => Promise<void>) => {
     const target = { host: service.clusterIP, port: 80, name };
@@ -150,7 +152,7 @@ async function latencies(subject: Subject, { samples, besidesPerSecond }: Effort
     const changed = { ...service, endpoints: [POD_ADDRESSES[1]] };
     moved.push(await served(service, 'pod-2', () => store.setEndpoints(changed)));
   }
-  const ports = await node.redirected(flavour);
+  const ports = await node.redirected(means);
   for (const service of services) {
     const port = ports.get(service.clusterIP);
     if (port === undefined) throw new Error(`${service.name} is served and has no rule`);
@@ -189,9 +191,9 @@ async function connectTimes(subject: Subject, { connections }: Effort) {
 }
 
 /** From a foreign flush of the table until a client is served again. */
-async function repair({ node, churn, flavour }: Subject): Promise<number> {
+async function repair({ node, churn, means }: Subject): Promise<number> {
   const [service] = plainTcp(churn);
-  await node.flush(flavour);
+  await node.flush(means);
   const begun = wallMs();
   const { wallMs: served } = await node.client.call('untilServed', {
     host: service!.clusterIP,

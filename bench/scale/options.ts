@@ -5,7 +5,7 @@ import type { Means } from './scale-node.ts';
 export interface ScaleOptions extends Effort {
   /** In growing order. */
   readonly services: readonly number[];
-  readonly flavours: readonly Means[];
+  readonly captures: readonly Means[];
   readonly source: 'api' | 'manifests';
   /** That have the Services among them; `undefined`: a file for each. */
   readonly files: number | undefined;
@@ -18,7 +18,7 @@ export const USAGE = `Usage: scripts/bench scale [flags]
 Measures the control plane with many Services: first sync, changes, repair, memory, and what a change costs.
 
   --services A,B       numbers of Services (100,1000,5000,10000)
-  --flavours A,B       of nft and legacy, for iptables, and tables, for --capture nft (all)
+  --capture A,B        of nft, iptables-nft and iptables-legacy (all)
   --source api|manifests
                        a real etcd and kube-apiserver, or files (api)
   --files N            so many files in place of one for each Service; fewer changes, as each writes a whole file
@@ -26,7 +26,7 @@ Measures the control plane with many Services: first sync, changes, repair, memo
   --json FILE          writes all results
   --help`;
 
-const FLAVOURS: readonly Means[] = ['nft', 'legacy', 'tables'];
+const CAPTURES: readonly Means[] = ['nft', 'iptables-nft', 'iptables-legacy'];
 /** A change in the background writes a whole file, which has to come to rest. */
 const FEW_FILES = { churnPerSecond: 5, besidesPerSecond: 0 };
 const MANY_FILES = { churnPerSecond: 50, besidesPerSecond: 50 };
@@ -39,7 +39,7 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
     args: [...args],
     options: {
       services: { type: 'string' },
-      flavours: { type: 'string', default: FLAVOURS.join() },
+      capture: { type: 'string', default: CAPTURES.join() },
       source: { type: 'string', default: 'api' },
       files: { type: 'string' },
       quick: { type: 'boolean', default: false },
@@ -63,7 +63,7 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
     besidesPerSecond,
     connections,
     services: services.sort((a, b) => a - b),
-    flavours: flavours(values.flavours),
+    captures: captures(values.capture),
     source,
     files,
     json: values.json,
@@ -79,9 +79,9 @@ function count(text: string, flag: '--services' | '--files'): number {
   throw new Error(`${flag} takes whole numbers from 1 to ${MAX_SERVICES}, not "${text}"`);
 }
 
-function flavours(text: string): readonly Means[] {
+function captures(text: string): readonly Means[] {
   const wanted = text.split(',');
-  const unknown = wanted.find((name) => !FLAVOURS.includes(name as Means));
-  if (unknown !== undefined) throw new Error(`--flavours knows no "${unknown}"; it knows ${FLAVOURS.join(', ')}`);
-  return FLAVOURS.filter((name) => wanted.includes(name));
+  const unknown = wanted.find((name) => !CAPTURES.includes(name as Means));
+  if (unknown !== undefined) throw new Error(`--capture knows no "${unknown}"; it knows ${CAPTURES.join(', ')}`);
+  return CAPTURES.filter((name) => wanted.includes(name));
 }

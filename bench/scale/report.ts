@@ -55,10 +55,11 @@ const ROWS: readonly ScaleRow[] = [
   },
   { label: 'connect, last rule, p50', unit: 'ms', key: 'connectLastP50Ms', decimals: 3, published: ['', '0.135', ''] },
   { label: 'connect, pod to pod, p50', unit: 'ms', key: 'connectDirectP50Ms', decimals: 3 },
-  { label: 'repaired after nat -F', unit: 'ms', key: 'repairMs', decimals: 0 },
+  { label: 'repaired after a flush', unit: 'ms', key: 'repairMs', decimals: 0 },
   { label: 'RSS of the proxy', unit: 'MiB', key: 'rssMiB', decimals: 0, published: ['55', '108', '101'] },
   { label: 'RSS of the proxy, peak', unit: 'MiB', key: 'peakMiB', decimals: 0 },
   { label: 'RSS of the helper', unit: 'MiB', key: 'helperMiB', decimals: 0 },
+  { label: 'PSS of both', unit: 'MiB', key: 'togetherMiB', decimals: 0 },
 ];
 
 const PUBLISHED = ['userspace 1,000', 'userspace 5,000', 'iptables 5,000'];
@@ -66,7 +67,7 @@ const PUBLISHED = ['userspace 1,000', 'userspace 5,000', 'iptables 5,000'];
 /** One column for each result; kube-proxy's figures at the end. */
 export function scaleTable(results: readonly ScaleResult[]): string {
   const lines: Line[] = [
-    ['', '', ...results.map(({ services, flavour }) => `${figure(services, 0)} ${flavour}`), ...PUBLISHED],
+    ['', '', ...results.map(({ services, means }) => `${figure(services, 0)} ${means}`), ...PUBLISHED],
     ...ROWS.map((row) => [
       row.label,
       row.unit,
@@ -94,7 +95,7 @@ export function costPlot(results: readonly ScaleResult[]): string {
   const most = Math.max(...results.map(cost));
   const lines = results.map((result) => {
     const bar = '#'.repeat(Math.max(1, Math.round((PLOT_WIDTH * cost(result)) / most)));
-    return [`${figure(result.services, 0)} ${result.flavour}`, bar, figure(cost(result), 2)];
+    return [`${figure(result.services, 0)} ${result.means}`, bar, figure(cost(result), 2)];
   });
   return align([['CPU per change, proxy and iptables', '', 'ms'], ...lines]);
 }

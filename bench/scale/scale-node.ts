@@ -5,12 +5,12 @@ import { type Flavour, Iptables } from '../../test/netns/iptables.ts';
 import { NftTable } from '../../test/netns/nft-table.ts';
 import { ProxyProcess } from '../../test/netns/proxy.ts';
 import { Topology } from '../../test/netns/topology.ts';
-import { residentKiB } from '../../test/support/processes.ts';
+import { proportionalKiB, residentKiB } from '../../test/support/processes.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
 
-/** How the proxy captures packets: by a flavour of iptables, or by nft tables of its own. */
-export type Means = Flavour | 'tables';
+/** How the proxy captures packets: by nft tables of its own, or by a flavour of iptables. */
+export type Means = 'nft' | `iptables-${Flavour}`;
 
 /** Seconds of processor time since the start of the proxy. */
 export interface CpuSeconds {
@@ -53,7 +53,7 @@ export class ScaleNode {
 
   startProxy(means: Means, flags: readonly string[]): void {
     this.#proxy = new ProxyProcess(this.topology.node, [
-      ...(means === 'tables' ? ['--capture', 'nft'] : ['--capture', 'iptables', '--iptables-mode', means]),
+      ...(means === 'nft' ? ['--capture', 'nft'] : ['--capture', 'iptables', '--iptables-mode', flavourOf(means)]),
       ...flags,
       ...['--log-format', 'json', '-v', '0'],
     ]);
@@ -62,14 +62,14 @@ export class ScaleNode {
   /** Stops the proxy and removes its rules, for the next one. */
   async stopProxy(means: Means): Promise<void> {
     await this.#proxy?.stop();
-    if (means === 'tables') await this.#nft.flush();
-    else await new Iptables(this.topology.node, means).flush();
+    if (means === 'nft') await this.#nft.flush();
+    else await new Iptables(this.topology.node, flavourOf(means)).flush();
   }
 
   /** As another program would, without a word to the proxy. */
   async flush(means: Means): Promise<void> {
-    if (means === 'tables') await this.#nft.flush();
-    else await new Iptables(this.topology.node, means).must('-t nat -F');
+    if (means === 'nft') await this.#nft.flush();
+    else await new Iptables(this.topology.node, flavourOf(means)).must('-t nat -F');
   }
 
   async remove(): Promise<void> {
@@ -103,18 +103,23 @@ export class ScaleNode {
   get memory() {
     const mib = (pid: number, field: 'VmRSS' | 'VmHWM') => residentKiB(pid, field) / 1024;
     const { pid } = this.proxy;
-    return { proxy: mib(pid, 'VmRSS'), peak: mib(pid, 'VmHWM'), helper: mib(this.helperPid, 'VmRSS') };
+    const together = (proportionalKiB(pid) + proportionalKiB(this.helperPid)) / 1024;
+    return { proxy: mib(pid, 'VmRSS'), peak: mib(pid, 'VmHWM'), helper: mib(this.helperPid, 'VmRSS'), together };
   }
 
   /** Every address that is redirected from pods, by the rules in the kernel. */
   async redirected(means: Means): Promise<ReadonlyMap<string, number>> {
-    if (means !== 'tables') return redirectedBy(await new Iptables(this.topology.node, means).save('nat'));
+    if (means !== 'nft') return redirectedBy(await new Iptables(this.topology.node, flavourOf(means)).save('nat'));
     return new Map((await this.#nft.portals()).map(({ address, localPort }) => [address, localPort]));
   }
 
   async isListening(port: number): Promise<boolean> {
     return (await this.topology.node.output(['ss', '-Hltn', `sport = :${port}`])).trim() !== '';
   }
+}
+
+function flavourOf(means: Exclude<Means, 'nft'>): Flavour {
+  return means === 'iptables-nft' ? 'nft' : 'legacy';
 }
 
 /** The helper process of this proxy: its main thread has started it. */

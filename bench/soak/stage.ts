@@ -170,7 +170,7 @@ export class Stage {
     const { environment, churn, traffic, services } = this.#props;
     await churn.restore(services);
     const node = { redirected: async () => redirectedBy(await environment.iptables.save('nat')) };
-    await allHaveRules({ node, churn: { services: [...churn.services, ...traffic] }, flavour: FLAVOUR });
+    await allHaveRules({ node, churn: { services: [...churn.services, ...traffic] }, means: `iptables-${FLAVOUR}` });
     for (let asked = 0; asked < ASKED; asked++) await this.#isServed(this.choose(churn.services));
     // As logrotate does.
     rmSync(join(this.#disk, 'connections'));

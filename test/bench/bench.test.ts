@@ -178,12 +178,12 @@ test('options select rows, candidates and sizes, in the order of the table', () 
   const { rows, candidates } = parseOptions([], choice)!;
   assert.deepEqual([rows, candidates], [choice.rows, choice.usual]);
   assert.deepEqual(parseOptions(['--rows', 'dns,bulk'], choice)?.rows, ['bulk', 'dns']);
-  const scale = parseScaleOptions(['--quick', '--services', '1000,5,200', '--flavours', 'legacy,nft']);
+  const scale = parseScaleOptions(['--quick', '--services', '1000,5,200', '--capture', 'iptables-legacy,nft']);
   assert.deepEqual(
-    [scale?.services, scale?.flavours],
+    [scale?.services, scale?.captures],
     [
       [5, 200, 1_000],
-      ['nft', 'legacy'],
+      ['nft', 'iptables-legacy'],
     ],
   );
   assert.throws(() => parseOptions(['--rows', 'bulk,udp'], choice), /--rows knows no "udp"; it knows bulk, dns/);

@@ -9,6 +9,12 @@ export function isAlive(pid: number): boolean {
   }
 }
 
+/** In KiB; a page that several processes share counts for each in part (`Pss` of proc(5)). */
+export function proportionalKiB(pid: number): number {
+  const found = /^Pss:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'));
+  return Number(found?.[1]);
+}
+
 /** Of `/proc/PID/status`, in KiB: `VmRSS` now, `VmHWM` at the peak. */
 export function residentKiB(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const found = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'));

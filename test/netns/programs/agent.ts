@@ -1,5 +1,6 @@
 import { endProcess } from '../../../src/kernel/process.ts';
 import * as clients from './clients.ts';
+import * as crowd from './crowd.ts';
 import * as flood from './flood.ts';
 import * as https from './https.ts';
 import * as meddler from './meddler.ts';
@@ -15,6 +16,7 @@ import * as servers from './servers.ts';
  */
 const operations = {
   ...clients,
+  ...crowd,
   ...flood,
   ...https,
   ...meddler,

@@ -14,6 +14,7 @@ const MIB = 1 << 20;
 const IDLE = 20;
 const UPGRADES = Number(process.env['KUP_TEST_UPGRADES'] ?? 3);
 const CONCURRENCY = 4;
+const WAITING = 1_000;
 const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
 
 /** The path of the program on disk, and the file that is there. */
@@ -304,6 +305,29 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
 
     const later = await environment.serve({ name: 'later', endpoints: [POD_ADDRESSES[1]] });
     assert.deepEqual((await client.call('requests', { ...later, count: 2 })).names, { 'pod-2': 2 });
+  });
+
+  test('1,000 clients that wait for an endpoint wait on in the successor', async (t) => {
+    installed.link(PROGRAM);
+    const { client } = environment;
+    const waiting = async () => await counted('clients_waiting', 'service="asleep"');
+    const asleep = await environment.serve({
+      name: 'asleep',
+      annotations: { 'kube-userspace-proxy/wait-for-endpoints': '5m' },
+      ports: [{ port: 80, target: TCP.echo }],
+      endpoints: [],
+    });
+    const crowd = await client.call('gather', { ...asleep, count: WAITING });
+    await waitFor('all to wait', async () => (await waiting()) === WAITING);
+    const line = await upgrade();
+    assert.match(String(line['msg']), /^Handed over/, JSON.stringify(line));
+    await waitFor('the old process to end', () => !isAlive(pid));
+    pid = Number(line['pid']);
+    await waitFor('all to wait there', async () => (await waiting()) === WAITING);
+    environment.write({ ...asleep, endpoints: [POD_ADDRESSES[0]] });
+    const { fates } = await client.call('disperse', { crowd });
+    t.diagnostic(`paused for ${line['ms']} ms`);
+    assert.deepEqual(fates, { answered: WAITING });
   });
 
   test('a second request while one is under way is dropped, and a stop ends both', async () => {

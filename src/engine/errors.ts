@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import {
   type Counter,
   type DialFailure,
@@ -5,6 +6,7 @@ import {
   type ListenErrorCode,
   type ListenSpec,
 } from '../model/data-plane.ts';
+import { describeErrno } from '../sys/sys-error.ts';
 
 /** The errno of a Node error, such as `EADDRINUSE`, or `''`. */
 export function errnoOf(err: unknown): string {
@@ -45,6 +47,12 @@ const DIAL_FAILURES: ReadonlyMap<string, DialFailure> = new Map([
 /** Why an endpoint did not answer, by the errno's name. */
 export function dialFailureOf(errno: string): DialFailure {
   return DIAL_FAILURES.get(errno) ?? 'other';
+}
+
+/** What is said of an error of Node: the same as the other engine says. */
+export function errorText(err: Error): string {
+  const errno = (constants.errno as Readonly<Record<string, number>>)[errnoOf(err)];
+  return errno === undefined ? err.message : describeErrno(errno);
 }
 
 /** Of a connection that has lost its entry. */

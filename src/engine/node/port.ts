@@ -5,7 +5,6 @@ import type {
   Backends,
   DataPlaneObserver,
   DataPlaneOptions,
-  DialFailure,
   EndpointStats,
   ListenSpec,
 } from '../../model/data-plane.ts';
@@ -13,12 +12,12 @@ import type { NamedEndpoint } from '../../model/endpoint.ts';
 import { partsOf } from '../../model/service.ts';
 import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
+import { ECONNREFUSED, SysError } from '../../sys/sys-error.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { Admission } from '../core/admission.ts';
 import { Port as CorePort, type PortEvent, type Thread } from '../core/port.ts';
 import { createShares, Share, ShareMemory, type Shares } from '../core/shares.ts';
 import { countersOf, newCounters, Target } from '../core/target.ts';
-import { dialFailureOf, errnoOf } from '../errors.ts';
 import { RefusalRation } from '../refusal-ration.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
@@ -128,11 +127,6 @@ export class Port extends CorePort {
     }));
   }
 
-  /** `tookMs`: see {@link Picker.failed}. */
-  dialFailed(target: Target, err: Error, reason = dialFailureOf(errnoOf(err)), tookMs?: number): DialFailure {
-    return this.dialFailedFor(target, reason, err.message, tookMs);
-  }
-
   protected createTarget(endpoint: NamedEndpoint): Target {
     return new Target(endpoint, newCounters());
   }
@@ -154,7 +148,6 @@ function openDescriptors(): number {
 }
 
 /** Counts as refused, as where the kernel gave the connection another port (Go's `net` package does the same). */
-export function connectedToItself({ name }: NamedEndpoint): Error {
-  const message = `connect ECONNREFUSED ${name}: nobody listens there, the connection was to itself`;
-  return Object.assign(new Error(message), { code: 'ECONNREFUSED' });
+export function connectedToItself(): Error {
+  return new SysError('connect', ECONNREFUSED);
 }

@@ -2,7 +2,7 @@ import { connect, Socket } from 'node:net';
 import type { NamedEndpoint } from '../../model/endpoint.ts';
 import type { Target } from '../core/target.ts';
 import { TcpAttempt as CoreTcpAttempt, type TcpDial } from '../core/tcp-dial.ts';
-import { dialFailureOf, errnoOf } from '../errors.ts';
+import { dialFailureOf, errnoOf, errorText } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { newPortSearch, STILL_SEARCHING } from '../port-walk.ts';
 import { keepRest, type Rest } from './node-side.ts';
@@ -62,7 +62,7 @@ export class TcpAttempt extends CoreTcpAttempt<Target> {
     socket.once('error', onError);
     socket.once('connect', () => {
       socket.off('error', onError);
-      this.#onConnect(socket, endpoint);
+      this.#onConnect(socket);
     });
     this.awaitAnswer();
   }
@@ -81,12 +81,12 @@ export class TcpAttempt extends CoreTcpAttempt<Target> {
     return keeper?.hasLost(this.socket as Socket, this.target.endpoint, client) ?? false;
   }
 
-  #onConnect(socket: Socket, endpoint: NamedEndpoint): void {
+  #onConnect(socket: Socket): void {
     // If nothing listens at an address of this node, the kernel may give the connection that very port.
     if (socket.localPort === socket.remotePort && socket.localAddress === socket.remoteAddress) {
       // Without a TIME_WAIT, which would keep the endpoint's program from its port.
       socket.resetAndDestroy();
-      this.#fail(connectedToItself(endpoint));
+      this.#fail(connectedToItself());
     } else {
       this.onHandshake();
     }
@@ -101,7 +101,7 @@ export class TcpAttempt extends CoreTcpAttempt<Target> {
   }
 
   #fail(err: Error): void {
-    this.fail(dialFailureOf(errnoOf(err)), err.message);
+    this.fail(dialFailureOf(errnoOf(err)), errorText(err));
   }
 
   #connect(endpoint: NamedEndpoint): Socket {

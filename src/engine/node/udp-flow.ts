@@ -5,7 +5,7 @@ import type { NamedEndpoint } from '../../model/endpoint.ts';
 import type { Errand } from '../core/session.ts';
 import { add, COUNTER, type Target } from '../core/target.ts';
 import { UdpFlow as CoreUdpFlow } from '../core/udp-flow.ts';
-import { dialFailureOf, errnoOf } from '../errors.ts';
+import { dialFailureOf, errnoOf, errorText } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type Port } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
@@ -156,7 +156,7 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> {
     if (this.isOver) return;
     const { address, port } = this.#socket.address();
     if (address === this.endpoint.address && port === this.endpoint.port) {
-      this.#fail(connectedToItself(this.endpoint));
+      this.#fail(connectedToItself());
       return;
     }
     const waiting = this.#waiting ?? [];
@@ -207,6 +207,6 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> {
     if (this.isOver) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
-    this.failed(dialFailureOf(errnoOf(err)), err.message);
+    this.failed(dialFailureOf(errnoOf(err)), errorText(err));
   }
 }

@@ -58,7 +58,7 @@ const MAX_DESCRIPTORS = 1 << 20;
 const NONE: readonly never[] = [];
 
 /** A worker that carries connections of a port without being its home (docs/adr/0027). */
-interface Share {
+interface Carrier {
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
 }
@@ -73,7 +73,7 @@ interface OpenPort {
   /** By its namespace. */
   readonly taken: SharedArrayBuffer;
   /** Empty until the home is busy. */
-  shares: readonly Share[];
+  carriers: readonly Carrier[];
   backends: Backends;
   /** Settles when the worker has it, or with the reason why it cannot. `undefined` once it is open. */
   opening: Promise<string | undefined> | undefined;
@@ -94,15 +94,15 @@ function openCommand({ id, spec, socket, counters, taken }: OpenPort, backends: 
   } as const;
 }
 
-function shareCommand({ id, spec, socket, worker, taken }: OpenPort, share: Share, backends: CountedBackends) {
+function carryCommand({ id, spec, socket, worker, taken }: OpenPort, carrier: Carrier, backends: CountedBackends) {
   const { name, protocol } = spec;
-  const counters = share.counters.shared;
+  const counters = carrier.counters.shared;
   const [home, fd] = [worker.index, socket.fd];
-  return { kind: 'share', port: id, name, protocol, backends, counters, taken, home, fd } as const;
+  return { kind: 'carry', port: id, name, protocol, backends, counters, taken, home, fd } as const;
 }
 
-function carriersCommand({ id, shares }: OpenPort) {
-  return { kind: 'carriers', port: id, workers: shares.map(({ worker }) => worker.index) } as const;
+function carriersCommand({ id, carriers }: OpenPort) {
+  return { kind: 'carriers', port: id, workers: carriers.map(({ worker }) => worker.index) } as const;
 }
 
 /** A way between two workers. One that is dead gets its ways when it is there again. */
@@ -118,8 +118,8 @@ function identity({ client, endpoint }: OpenConnection): string {
   return `${endpointName(client)} ${endpoint === undefined ? '' : endpointName(endpoint)}`;
 }
 
-function countersOf({ counters, shares }: OpenPort): readonly PortCounters[] {
-  return [counters, ...shares.map((share) => share.counters)];
+function countersOf({ counters, carriers }: OpenPort): readonly PortCounters[] {
+  return [counters, ...carriers.map((carrier) => carrier.counters)];
 }
 
 function statsOf(port: OpenPort): ListenerStats {
@@ -249,7 +249,7 @@ class FastDataPlane implements DataPlane {
     }
     port.isOpen = true;
     port.opening = undefined;
-    if (this.#spread !== 'when-busy') await this.#share(port);
+    if (this.#spread !== 'when-busy') await this.#addCarriers(port);
     return port.socket.localPort;
   }
 
@@ -258,7 +258,7 @@ class FastDataPlane implements DataPlane {
     if (port === undefined) return;
     port.backends = backends;
     // The home last: others then know each endpoint that it picks.
-    for (const { worker, counters } of [...port.shares, port]) {
+    for (const { worker, counters } of [...port.carriers, port]) {
       worker.send({ kind: 'update', port: port.id, backends: counters.follow(backends) });
     }
   }
@@ -275,7 +275,7 @@ class FastDataPlane implements DataPlane {
     // The worker must give the descriptor back first, or it would use the next descriptor of the same number.
     await port.opening;
     await port.worker.change({ kind: 'close', port: port.id });
-    await Promise.all(port.shares.map(({ worker }) => worker.change({ kind: 'unshare', port: port.id })));
+    await Promise.all(port.carriers.map(({ worker }) => worker.change({ kind: 'uncarry', port: port.id })));
     this.#release(port);
   }
 
@@ -299,8 +299,8 @@ class FastDataPlane implements DataPlane {
       for (const each of page) seen.add(identity(each));
       yield page;
     }
-    for (const share of port.shares) {
-      for await (const page of this.#listed(port, share.worker)) {
+    for (const carrier of port.carriers) {
+      for await (const page of this.#listed(port, carrier.worker)) {
         const others = page.filter((each) => !seen.has(identity(each)));
         if (others.length > 0) yield others;
       }
@@ -358,7 +358,7 @@ class FastDataPlane implements DataPlane {
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
       taken: this.#shareMemory.join(partsOf(spec.name).namespace),
-      shares: NONE,
+      carriers: NONE,
       opening: undefined,
       isOpen: false,
     };
@@ -418,21 +418,21 @@ class FastDataPlane implements DataPlane {
 
   #onBusy(id: PortId): void {
     const port = [...this.#ports.values()].find((each) => each.id === id);
-    if (port?.isOpen && port.shares.length === 0) void this.#share(port);
+    if (port?.isOpen && port.carriers.length === 0) void this.#addCarriers(port);
   }
 
   /** Lets the other workers carry connections of this port. */
-  async #share(port: OpenPort): Promise<void> {
-    port.shares = this.#others(port.worker).map((worker) => ({
+  async #addCarriers(port: OpenPort): Promise<void> {
+    port.carriers = this.#others(port.worker).map((worker) => ({
       worker,
       counters: new PortCounters(this.#counterMemory),
     }));
     await Promise.all(
-      port.shares.map(async (share) => {
-        const err = await share.worker.change(shareCommand(port, share, share.counters.follow(port.backends)));
+      port.carriers.map(async (carrier) => {
+        const err = await carrier.worker.change(carryCommand(port, carrier, carrier.counters.follow(port.backends)));
         if (err === undefined) return;
         this.#observer.listenerFailed({ name: port.spec.name, err });
-        port.shares = port.shares.filter((each) => each !== share);
+        port.carriers = port.carriers.filter((each) => each !== carrier);
       }),
     );
     if (this.#ports.get(port.spec.id) === port) port.worker.send(carriersCommand(port));
@@ -441,9 +441,9 @@ class FastDataPlane implements DataPlane {
   #reopen(worker: WorkerThread): void {
     if (this.#clientFacts !== undefined) worker.send({ kind: 'know-clients', facts: this.#clientFacts });
     for (const port of this.#ports.values()) {
-      const share = port.shares.find((each) => each.worker === worker);
-      if (share !== undefined) {
-        void worker.change(shareCommand(port, share, share.counters.inherit(port.backends)));
+      const carrier = port.carriers.find((each) => each.worker === worker);
+      if (carrier !== undefined) {
+        void worker.change(carryCommand(port, carrier, carrier.counters.inherit(port.backends)));
       }
       if (port.worker !== worker) continue;
       void worker.change(openCommand(port, port.counters.inherit(port.backends))).then((err) => {

@@ -119,15 +119,15 @@ export class FastHandOver implements HandOver {
   }
 
   async #adoptRecords(records: readonly LiveRecord[], ports: readonly Assigned[]): Promise<void> {
-    const shares = new Map<WorkerThread, LiveRecord[]>();
+    const byWorker = new Map<WorkerThread, LiveRecord[]>();
     for (const record of records) {
       const { worker, id: port } = this.#ownerOf(record, ports);
-      const share = shares.get(worker) ?? [];
-      share.push({ ...record, port });
-      shares.set(worker, share);
+      const own = byWorker.get(worker) ?? [];
+      own.push({ ...record, port });
+      byWorker.set(worker, own);
     }
     const failures = await Promise.all(
-      Array.from(shares, ([worker, share]) => worker.change({ kind: 'adopt', records: share })),
+      Array.from(byWorker, ([worker, own]) => worker.change({ kind: 'adopt', records: own })),
     );
     const err = failures.find((failure) => failure !== undefined);
     if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);

@@ -165,7 +165,7 @@ export class WorkerThread {
    * Resolves when the worker has made the change, with a reason when it could not. If the worker dies before, there is
    * no reason, because a new thread opens the ports again; except while frozen, when there is no new thread.
    */
-  async change(asked: Asked<'open' | 'close' | 'adopt' | 'share' | 'unshare'>): Promise<string | undefined> {
+  async change(asked: Asked<'open' | 'close' | 'adopt' | 'carry' | 'uncarry'>): Promise<string | undefined> {
     const outcome = await this.ask(asked);
     if (outcome !== undefined) return outcome.err;
     return this.#isFrozen ? FAILED : undefined;

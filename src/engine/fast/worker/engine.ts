@@ -94,7 +94,7 @@ export class Engine implements Handler {
   readonly #effects: WorkerEffects;
   readonly #listeners = new Map<PortId, Listener>();
   /** Service ports of which other workers are the home. */
-  readonly #shares = new Map<PortId, Carrier>();
+  readonly #carriers = new Map<PortId, Carrier>();
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #pages: Question<'list'>[] = [];
@@ -190,7 +190,7 @@ export class Engine implements Handler {
         this.#try(command, () => this.#open(command));
         break;
       case 'update':
-        (this.#listeners.get(command.port) ?? this.#shares.get(command.port))?.update(command.backends);
+        (this.#listeners.get(command.port) ?? this.#carriers.get(command.port))?.update(command.backends);
         break;
       case 'know-clients':
         this.#context.clients = new KnownClients(command.facts);
@@ -201,15 +201,15 @@ export class Engine implements Handler {
       case 'carriers':
         this.#setCarriers(command);
         break;
-      case 'share':
-        this.#try(command, () => this.#share(command));
+      case 'carry':
+        this.#try(command, () => this.#beCarrier(command));
         break;
-      case 'unshare':
+      case 'uncarry':
         // What the home has passed on before comes first.
         this.#context.peers.receive();
         this.#context.peers.handle();
-        this.#shares.get(command.port)?.close();
-        this.#shares.delete(command.port);
+        this.#carriers.get(command.port)?.close();
+        this.#carriers.delete(command.port);
         this.#answer(command, {});
         break;
       case 'link':
@@ -267,7 +267,7 @@ export class Engine implements Handler {
   }
 
   /** Answers with a reason when a system call fails. */
-  #try(command: Question<'open' | 'adopt' | 'share'>, attempt: () => void): void {
+  #try(command: Question<'open' | 'adopt' | 'carry'>, attempt: () => void): void {
     let outcome: Outcome = {};
     try {
       attempt();
@@ -289,9 +289,9 @@ export class Engine implements Handler {
     if (picker !== undefined) port.restorePicker(picker);
   }
 
-  #share({ port: id, name, backends, counters, taken, protocol, home, fd }: Question<'share'>): void {
+  #beCarrier({ port: id, name, backends, counters, taken, protocol, home, fd }: Question<'carry'>): void {
     const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, taken, isHome: false });
-    this.#shares.set(id, protocol === 'UDP' ? new UdpCarrier(port, { fd, home }) : new Carrier(port));
+    this.#carriers.set(id, protocol === 'UDP' ? new UdpCarrier(port, { fd, home }) : new Carrier(port));
   }
 
   #setCarriers({ port: id, workers }: Extract<Command, { readonly kind: 'carriers' }>): void {
@@ -304,7 +304,7 @@ export class Engine implements Handler {
     return {
       carryClient: ({ record, endpoint, terms }, errand) => {
         // A thread that began while the home was closing the port has never had it.
-        const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
+        const port = this.#carriers.get(record.port)?.port ?? this.#closed(UNKNOWN);
         const candidates = onlyOne(port.targetOf(endpoint));
         new TcpConnection(port, record.fd, record.client, { errand, terms }).dialAgain(record, { candidates });
       },
@@ -325,7 +325,7 @@ export class Engine implements Handler {
   }
 
   #carryFlow(record: FlowRecord, errand: Errand): void {
-    const carrier = this.#shares.get(record.port);
+    const carrier = this.#carriers.get(record.port);
     if (!(carrier instanceof UdpCarrier)) {
       // The port has been closed meanwhile.
       for (const fd of [record.fd, record.ownFd ?? -1]) if (fd >= 0) this.loop.close(fd);
@@ -342,7 +342,7 @@ export class Engine implements Handler {
   }
 
   #carry(record: EstablishedRecord, errand: Errand): void {
-    const port = this.#shares.get(record.port)?.port ?? this.#closed(UNKNOWN);
+    const port = this.#carriers.get(record.port)?.port ?? this.#closed(UNKNOWN);
     const connection = new TcpConnection(port, record.sides[0].fd, record.client, { errand });
     try {
       connection.resume(record, port.targetOf(record.endpoint));
@@ -430,7 +430,7 @@ export class Engine implements Handler {
   /** Between two pages connections may come and go. */
   #page({ port: id, list }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];
-    const port = (this.#listeners.get(id) ?? this.#shares.get(id))?.port;
+    const port = (this.#listeners.get(id) ?? this.#carriers.get(id))?.port;
     const shown = this.#lists.get(list) ?? port?.shown() ?? [].values();
     this.#lists.set(list, shown);
     while (connections.length < CONNECTIONS_PER_PAGE) {
@@ -465,7 +465,7 @@ export class Engine implements Handler {
       for (const session of sessions) {
         if (!isSession(session)) continue;
         const { id, name } = session.port;
-        const isOpen = this.#listeners.has(id) || this.#shares.has(id);
+        const isOpen = this.#listeners.has(id) || this.#carriers.has(id);
         yield isOpen ? session.record() : { ...session.record(), closedPort: name };
       }
     }

@@ -122,7 +122,7 @@ export class Port extends CorePort<Target, CountedBackends> {
     return this.canSpread() ? peers.to(spreading.forConnection(this.carriers)) : undefined;
   }
 
-  /** The answer comes as a command, unless the port cannot be shared for now. */
+  /** The answer comes as a command, unless no other worker can carry for now. */
   #askForCarriers(): void {
     const { nowMs } = this.worker;
     if (nowMs - this.#askedForCarriersMs < ASK_AGAIN_MS) return;

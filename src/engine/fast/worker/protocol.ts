@@ -111,14 +111,14 @@ export interface FrozenWorker {
 }
 
 /** A Service port of which a worker carries connections without being its home. */
-interface ShareRequest {
+interface CarryRequest {
   readonly port: PortId;
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly backends: CountedBackends;
   readonly counters: CounterBlock;
   readonly home: number;
-  /** The home's listener, by which replies to datagrams leave. Lent until `unshare` is answered. */
+  /** The home's listener, by which replies to datagrams leave. Lent until `uncarry` is answered. */
   readonly fd: number;
   /** By its namespace: see `core/shares.ts`. */
   readonly taken: SharedArrayBuffer;
@@ -145,9 +145,9 @@ export interface Questions {
   /** Answered when the worker has given the descriptor back. */
   close: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
   /** Answered when the worker can carry connections of the port. */
-  share: { readonly asks: ShareRequest; readonly gets: Outcome };
+  carry: { readonly asks: CarryRequest; readonly gets: Outcome };
   /** The port closes. Its connections stay, its flows end. After the home has answered `close`. */
-  unshare: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
+  uncarry: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
   /** Answered when the worker passes nothing on to that worker any more, whose thread has ended. */
   unlink: { readonly asks: { readonly worker: number }; readonly gets: object };
   /** Answered when the worker passes nothing on to others until `thaw`, and all that it has passed on is sent. */

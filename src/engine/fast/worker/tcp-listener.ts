@@ -93,11 +93,11 @@ export class TcpListener extends Listener implements Task {
 
   /** It doubles from turn to turn while there are more. */
   #acceptPortion(): void {
-    const { acceptShare, loop } = this.port.worker;
+    const { acceptBudget, loop } = this.port.worker;
     const { turns } = loop;
     if (turns !== this.#lastTurn + 1) this.#portion = 1;
     this.#lastTurn = turns;
-    const portion = Math.min(this.#portion, acceptShare.portion());
+    const portion = Math.min(this.#portion, acceptBudget.portion());
     const accepted = this.#acceptSome(portion);
     const mayHaveMore = accepted === portion;
     this.#portion = mayHaveMore ? Math.min(portion * 2, ACCEPTS_PER_TURN) : Math.max(accepted, 1);

@@ -143,8 +143,8 @@ export class TcpSide extends CoreTcpSide<Connection> implements Task {
     const peer = this.peer;
     // It has spent its portion and waits for the others.
     if (peer === undefined || this.#isQueued) return undefined;
-    const { turnShare } = this.#worker;
-    for (let left = turnShare.portion(); ; ) {
+    const { turnBudget } = this.#worker;
+    for (let left = turnBudget.portion(); ; ) {
       while (this.pending > 0) {
         if (!peer.isWritable) return undefined;
         if (!this.#flush(peer)) return peer;
@@ -152,13 +152,13 @@ export class TcpSide extends CoreTcpSide<Connection> implements Task {
       if (!this.isReadable || this.hasEnded) return undefined;
       if (left <= 0) {
         this.#isQueued = true;
-        turnShare.await(this);
+        turnBudget.await(this);
         return undefined;
       }
       const moved = this.#take(peer, left);
       if (moved === FAILED_HERE) return this;
       if (moved === FAILED_THERE) return peer;
-      turnShare.moved(moved);
+      turnBudget.moved(moved);
       left -= moved;
     }
   }

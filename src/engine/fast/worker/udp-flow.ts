@@ -184,9 +184,9 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> imple
 
   /** Takes what has come to its own socket. */
   takeQuestions(): void {
-    const { catchUp, datagramShare, inbox } = this.port.worker;
+    const { catchUp, datagramBudget, inbox } = this.port.worker;
     // An error is of a reply that its client has refused.
-    const count = inbox.receive(this.#ownFd, Math.min(inbox.capacity, datagramShare.portion()));
+    const count = inbox.receive(this.#ownFd, Math.min(inbox.capacity, datagramBudget.portion()));
     this.noteActive();
     catchUp();
     for (let i = 0; i < count; ) {

@@ -67,8 +67,8 @@ export class UdpListener extends Listener implements FlowHost {
   }
 
   onEvents(_events: number, fd: number): void {
-    const { datagramShare, inbox } = this.port.worker;
-    const isEmpty = this.#read(fd, Math.min(inbox.capacity, datagramShare.portion()));
+    const { datagramBudget, inbox } = this.port.worker;
+    const isEmpty = this.#read(fd, Math.min(inbox.capacity, datagramBudget.portion()));
     const flow = this.#movable;
     if (flow === undefined) return;
     this.#movable = undefined;

@@ -17,14 +17,14 @@ import { ConnectionLog } from './connection-log.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type EventLoopSetup } from './event-loop.ts';
 import { KeptFlowSockets } from './kept-flow-sockets.ts';
-import { ListenerShare } from './listener-share.ts';
+import { ListenerBudget } from './listener-budget.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
 import { Spreading } from './spreading.ts';
 import { ToldIdleCores } from './told-idle-cores.ts';
-import { TurnShare } from './turn-share.ts';
+import { TurnBudget } from './turn-budget.ts';
 import { UdpReplies } from './udp-replies.ts';
 
 /** A read that fills this means bulk. One call can copy this much within the processor's second cache. */
@@ -67,9 +67,9 @@ export class WorkerContext implements Thread {
   readonly loop: EventLoop;
   readonly admission: Admission;
   readonly pipes: PipePool;
-  readonly turnShare: TurnShare;
-  readonly acceptShare: ListenerShare;
-  readonly datagramShare: ListenerShare;
+  readonly turnBudget: TurnBudget;
+  readonly acceptBudget: ListenerBudget;
+  readonly datagramBudget: ListenerBudget;
   readonly endpointSockets: EndpointSockets;
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
@@ -124,9 +124,9 @@ export class WorkerContext implements Thread {
     this.shares = createShares({ taken, row: index, loop, descriptorLimit, options });
     const { descriptors } = this.shares;
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors });
-    this.turnShare = new TurnShare(loop);
-    this.acceptShare = new ListenerShare(loop, ACCEPTS_PER_TURN);
-    this.datagramShare = new ListenerShare(loop, DATAGRAMS_PER_TURN);
+    this.turnBudget = new TurnBudget(loop);
+    this.acceptBudget = new ListenerBudget(loop, ACCEPTS_PER_TURN);
+    this.datagramBudget = new ListenerBudget(loop, DATAGRAMS_PER_TURN);
     const parked = new ParkedSockets(loop, descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.keptFlowSockets = new KeptFlowSockets(loop, descriptors, () => this.keptDials);

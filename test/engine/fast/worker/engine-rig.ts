@@ -137,7 +137,7 @@ export function engineRig(
     const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
     const named = { port, name: `a/${port}`, protocol: fd < 0 ? 'TCP' : 'UDP' } as const;
     command(
-      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, taken: ofNamespace, home: 1, fd },
+      { kind: 'carry', question: 0, ...named, backends, counters: counters.shared, taken: ofNamespace, home: 1, fd },
       { kind: 'link', worker: 1, channel: port1 },
     );
     const tell = (message: Passed) => {

@@ -8,7 +8,7 @@ import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-l
 import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
-import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
+import { TurnBudget } from '../../../../src/engine/fast/worker/turn-budget.ts';
 import { SCRATCH_BYTES, type WorkerContext } from '../../../../src/engine/fast/worker/worker-context.ts';
 import { COUNTERS } from '../../../../src/model/data-plane.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
@@ -66,7 +66,7 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
   const worker = {
     loop,
     pipes,
-    turnShare: new TurnShare(loop),
+    turnBudget: new TurnBudget(loop),
     scratch: new Memory(SCRATCH_BYTES),
     options: OPTIONS,
     shares: SHARES,
@@ -113,7 +113,7 @@ test('a header waits for a peer that takes nothing yet, and comes before what is
   const loop = loopOf(t);
   const worker = {
     loop,
-    turnShare: new TurnShare(loop),
+    turnBudget: new TurnBudget(loop),
     scratch: new Memory(SCRATCH_BYTES),
     options: OPTIONS,
     shares: SHARES,
@@ -140,8 +140,8 @@ test('a namespace with its share of bytes that nobody takes keeps 4 KiB of each 
   const stalledBytes = new Resource(limits, new Share(shareTable(1), 0), loop);
   const pipes = new PipePool({ loop, max: 0, descriptors: { isScarce: true, take: () => {} } });
   const shares = { ...SHARES, stalledBytes };
-  const turnShare = new TurnShare(loop);
-  const worker = { loop, pipes, turnShare, scratch: new Memory(SCRATCH_BYTES), options: OPTIONS, shares };
+  const turnBudget = new TurnBudget(loop);
+  const worker = { loop, pipes, turnBudget, scratch: new Memory(SCRATCH_BYTES), options: OPTIONS, shares };
   const [large, other] = [shareTable(1), shareTable(1)];
   const sent = Memory.of(randomBytes(1 << 20));
   /** A stream whose receiver takes nothing, until its sender cannot go on. */
@@ -187,7 +187,7 @@ const MIB = 1 << 20;
 
 test('streams that could go on for ever share each turn fairly, and keep it short', (t) => {
   const loop = loopOf(t);
-  const share = new TurnShare(loop);
+  const share = new TurnBudget(loop);
   const moved = new Array<number>(128).fill(0);
   let inTurn = 0;
   let smallest = MIB;

@@ -13,7 +13,7 @@ const SMALLEST_PORTION = 64 << 10;
  * Shares each turn of the loop among the streams of a worker, so that a turn stays short however many streams have more
  * bytes to move. A stream that has spent its portion queues behind those that wait already.
  */
-export class TurnShare implements Task {
+export class TurnBudget implements Task {
   readonly #loop: EventLoop;
   readonly #waiting: Task[] = [];
   #left = BYTES_PER_TURN;

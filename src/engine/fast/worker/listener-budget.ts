@@ -1,7 +1,7 @@
 import type { EventLoop } from './event-loop.ts';
 
 /** Shares each turn of the loop among the listeners that have events: it stays short, however many they are. */
-export class ListenerShare {
+export class ListenerBudget {
   readonly #loop: Pick<EventLoop, 'turns'>;
   readonly #perTurn: number;
   #turn = 0;

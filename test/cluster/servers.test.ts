@@ -73,10 +73,9 @@ describe('several API servers', { timeout: 600_000 }, () => {
       const left = performance.now() - stopped;
       await environment.waitForRules(meanwhile, 1);
       await cluster.isUp({ host: meanwhile, port: 80 }, ['pod-1', 'pod-2', 'pod-3']);
-      assert.match(
-        follower.logged('An API server cannot be used; the others are asked').join('\n'),
-        /ECONNREFUSED.*no answer to a probe.*it is of another cluster/s,
-      );
+      const faults = follower.logged('An API server cannot be used; the others are asked').join('\n');
+      for (const fault of [/ECONNREFUSED/, /no answer to a probe/, /it is of another cluster/])
+        assert.match(faults, fault);
       plane.signalApiServer('SIGCONT');
       await waitFor('the preferred one is used again', () => follower.used === new URL(plane.server).host, LEAVES_MS);
       await sleep(1_000);
@@ -135,7 +134,7 @@ class Churn {
   async #change(admin: Admin, name: string, periodMs: number): Promise<void> {
     let dueAt = performance.now() + Math.random() * periodMs;
     while (!this.#isStopped) {
-      await sleep(dueAt - performance.now());
+      await sleep(Math.max(0, dueAt - performance.now()));
       dueAt += periodMs;
       const change = (this.changes.get(name) ?? 0) + 1;
       await admin.patch('endpointslices', name, { endpoints: sliceEndpoints([addressOf(change)]) });

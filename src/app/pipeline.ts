@@ -72,7 +72,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     podCidrs: config.clusterCidrs,
     apiServers: () => source.servers?.() ?? [],
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
-    ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
+    ...(config.externalIpAllowList !== undefined && { allowedExternalIPs: config.externalIpAllowList }),
   });
   const ports = new PortBook({
     ...localPortsFor(config),

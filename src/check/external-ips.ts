@@ -9,8 +9,12 @@ const NAMED = 3;
  * Whether anything limits the external IPs of Services, which everybody chooses who may write one (CVE-2020-8554). Also
  * a warning where none has any: a limit costs nothing then.
  */
-export function checkExternalIPs(allowed: readonly Cidr[], services: readonly Service[]): readonly Finding[] {
-  if (allowed.length > 0) {
+export function checkExternalIPs(
+  allowed: readonly Cidr[] | undefined,
+  services: readonly Service[],
+): readonly Finding[] {
+  if (allowed?.length === 0) return [ok('they are switched off by the feature gate AllowServiceExternalIPs')];
+  if (allowed !== undefined) {
     return [
       ok(`they may be in ${allowed.map(({ network, prefixLength }) => `${network}/${prefixLength}`).join(', ')}`),
     ];

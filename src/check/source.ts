@@ -56,7 +56,7 @@ export function sourceChecks(
   clock: Clock,
 ): readonly Check[] {
   if (source.kind === 'manifests') {
-    const policy = externalIpAllowList.length > 0 ? { allowedExternalIPs: externalIpAllowList } : {};
+    const policy = externalIpAllowList === undefined ? {} : { allowedExternalIPs: externalIpAllowList };
     return [{ name: 'manifests', run: () => checkManifests(source, { known, families, policy, clock }) }];
   }
   let api: Api | undefined;

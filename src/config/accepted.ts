@@ -28,6 +28,9 @@ const DURATION = time(duration);
 const POSITIVE_DURATION = time(positiveDuration);
 const MASQUERADE_BIT = pointer(whole(0, 31));
 
+/** Of KEP-5707: false leaves external IPs out. */
+export const ALLOW_EXTERNAL_IPS = 'AllowServiceExternalIPs';
+
 function ignored<T>(of: string, kind: Kind<T>, fallback: string, field?: string) {
   return one(kind, fallback, { of, ...(field !== undefined && { field }) });
 }
@@ -36,7 +39,13 @@ function ignored<T>(of: string, kind: Kind<T>, fallback: string, field?: string)
 export const ACCEPTED_FLAGS = {
   'kube-api-content-type': ignored(API, TEXT, 'application/vnd.kubernetes.protobuf', 'clientConnection.contentType'),
   'config-sync-period': ignored(API, POSITIVE_DURATION, '15m', 'configSyncPeriod'),
-  'feature-gates': many(text(featureGate), { of: 'feature gates', field: 'featureGates', ...SWITCHES }),
+  'feature-gates': many(text(featureGate), {
+    of: 'feature gates other than AllowServiceExternalIPs',
+    field: 'featureGates',
+    ...SWITCHES,
+    isIgnored: (gates: readonly (readonly [name: string, on: boolean])[]) =>
+      gates.some(([name]) => name !== ALLOW_EXTERNAL_IPS),
+  }),
   'show-hidden-metrics-for-version': ignored('metrics of kube-proxy', TEXT, '', 'showHiddenMetricsForVersion'),
   'cleanup-ipvs': ignored(IPVS, BOOLEAN, 'true'),
 

@@ -80,8 +80,8 @@ export interface Config {
   readonly nodePortAddresses: readonly Cidr[];
   /** NodePorts are served on the addresses that the Node object names, and on `nodePortAddresses`. */
   readonly nodePortsOnPrimary: boolean;
-  /** Where external IPs may be; empty: anywhere. */
-  readonly externalIpAllowList: readonly Cidr[];
+  /** Where external IPs may be; `undefined`: anywhere; empty: nowhere. */
+  readonly externalIpAllowList: readonly Cidr[] | undefined;
   /** Ports at which endpoints at this node's own addresses need no Pod; `undefined`: all. */
   readonly nodeEndpointPorts: readonly PortRange[] | undefined;
   /** Where the pods of the cluster are; may be empty. */

@@ -1,15 +1,15 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type Cidr, familyOf, parseAddress, specialRangeWithin } from '../model/address.ts';
+import { type Cidr, familyOf, parseAddress, parseCidr, specialRangeWithin } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { formatDuration } from '../util/duration.ts';
 import { show } from '../util/untrusted.ts';
-import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
+import { ACCEPTED_FLAGS, ALLOW_EXTERNAL_IPS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig, StateConfig } from './config.ts';
 import { configurationFile, effectiveFields, type Given, readConfiguration } from './configuration-file.ts';
 import { FLAGS, SETTINGS, type SettingValues } from './flags.ts';
-import type { Setting } from './setting.ts';
+import type { AcceptedSetting, Setting } from './setting.ts';
 import { UsageError } from './usage-error.ts';
-import { collide } from './values.ts';
+import { collide, type NodePortAddresses } from './values.ts';
 
 /**
  * Turns the flags that were given into what is to be done. Never prints, exits or reads the environment: kubelet puts a
@@ -92,9 +92,8 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     state: toState(values),
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
-    nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
-    nodePortsOnPrimary: nodePortAddresses.includes('primary'),
-    externalIpAllowList: values['external-ip-allow-list'],
+    ...toNodePortAddresses(nodePortAddresses),
+    externalIpAllowList: toExternalIpAllowList(values),
     // The author of this node's files decides what they publish of it.
     nodeEndpointPorts: source.kind === 'manifests' && nodeEndpointPorts.length === 0 ? undefined : nodeEndpointPorts,
     clusterCidrs: values['cluster-cidr'],
@@ -147,6 +146,27 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     log,
     fields: effectiveFields(values),
   };
+}
+
+function toExternalIpAllowList(values: SettingValues): Config['externalIpAllowList'] {
+  const [, areAllowed] = values['feature-gates'].findLast(([name]) => name === ALLOW_EXTERNAL_IPS) ?? [];
+  if (areAllowed === false) return [];
+  const list = values['external-ip-allow-list'];
+  return list.length === 0 ? undefined : list;
+}
+
+const LOOPBACK: readonly Cidr[] = ['127.0.0.0/8', '::1/128'].flatMap((text) => parseCidr(text) ?? []);
+
+/** `all` leaves nothing for the others to add. */
+function toNodePortAddresses(
+  given: readonly NodePortAddresses[],
+): Pick<Config, 'nodePortAddresses' | 'nodePortsOnPrimary'> {
+  if (given.includes('all')) return { nodePortAddresses: [], nodePortsOnPrimary: false };
+  const cidrs = given.flatMap((one) => {
+    if (one === 'localhost') return LOOPBACK;
+    return typeof one === 'string' ? [] : [one];
+  });
+  return { nodePortAddresses: cidrs, nodePortsOnPrimary: given.includes('primary') };
 }
 
 /** A mode that needs a name is refused without one, as upstream does (`pkg/proxy/apis/config/validation`). */
@@ -320,13 +340,17 @@ function overruled(flags: FlagTexts, file: ReadonlyMap<string, Given> | undefine
     : [`Flags that do not count because --config decides what they say: ${names.join(', ')}`];
 }
 
-const WITHOUT_EFFECT = Object.entries({ ...ACCEPTED_FLAGS, ...FIELDS_WITHOUT_FLAG });
+const WITHOUT_EFFECT: readonly (readonly [name: string, setting: AcceptedSetting<unknown>])[] = Object.entries({
+  ...ACCEPTED_FLAGS,
+  ...FIELDS_WITHOUT_FLAG,
+});
 
 /** Files that kubeadm writes have a field for everything: only values other than the default are worth a warning. */
 function withoutEffect(values: Readonly<Record<string, unknown>>, given: ReadonlyMap<string, Given>): string[] {
-  const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback }]) => {
+  const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback, isIgnored }]) => {
     const said = given.get(name);
     if (said === undefined || isDeepStrictEqual(values[name], parse(fallback))) return [];
+    if (isIgnored !== undefined && !isIgnored(values[name])) return [];
     return [`${said.place}${said.name} (${of})`];
   });
   return told.length === 0 ? [] : [`Accepted, but without effect in this proxy: ${told.join(', ')}`];

@@ -179,8 +179,9 @@ export const FLAGS = {
     'nodeport-addresses': many(ADDRESS_BLOCK, {
       fallbackText: 'every address of the node',
       describe:
-        'CIDRs of node addresses that serve NodePorts, or primary for those that the Node object names; without one ' +
-        'of an address family, all of its addresses do; repeat it or separate with commas',
+        'CIDRs of node addresses that serve NodePorts, primary for those that the Node object names, localhost for ' +
+        'loopback, all for all; without one of an address family, all of its addresses do; repeat it or separate with ' +
+        'commas',
       field: 'nodePortAddresses',
     }),
     'node-endpoint-ports': many(PORT_RANGE, {

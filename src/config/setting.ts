@@ -105,6 +105,8 @@ export interface Flag<T> extends Setting<T> {
 export interface AcceptedSetting<T> extends Setting<T> {
   /** What it belongs to in kube-proxy: "ipvs mode", "klog". */
   readonly of: string;
+  /** Whether this value has no effect; by default, none has. */
+  isIgnored?(value: T): boolean;
 }
 
 /** With one value; given twice, the last wins, as with kube-proxy's pflag. */

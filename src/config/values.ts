@@ -218,10 +218,11 @@ export function collide(a: ListenAddress, b: ListenAddress): boolean {
   return covers(a.address, b.address) || covers(b.address, a.address);
 }
 
-const PRIMARY = 'primary';
+/** The addresses that the Node object names, those of loopback, and all. */
+const NODE_PORT_KEYWORDS = ['primary', 'localhost', 'all'] as const;
 
-/** One of `--nodeport-addresses`: a block of addresses, or the addresses that the Node object names. */
-export type NodePortAddresses = Cidr | typeof PRIMARY;
+/** One of `--nodeport-addresses`, as upstream takes them since KEP-6032 (`cmd/kube-proxy/app/options.go`). */
+export type NodePortAddresses = Cidr | (typeof NODE_PORT_KEYWORDS)[number];
 
 export function cidr(text: string): Cidr {
   const parsed = parseCidr(text);
@@ -232,11 +233,11 @@ export function cidr(text: string): Cidr {
 }
 
 export function nodePortAddresses(text: string): NodePortAddresses {
-  return text === PRIMARY ? PRIMARY : cidr(text);
+  return NODE_PORT_KEYWORDS.find((keyword) => keyword === text) ?? cidr(text);
 }
 
 export function showCidr(shown: NodePortAddresses): string {
-  return shown === PRIMARY ? PRIMARY : `${shown.network}/${shown.prefixLength}`;
+  return typeof shown === 'string' ? shown : `${shown.network}/${shown.prefixLength}`;
 }
 
 /**

@@ -81,5 +81,6 @@ describe('a flag of kube-proxy that has no effect here', () => {
       [],
     );
     assert.deepEqual(warningsOf('--feature-gates', '', '--ipvs-sync-period=30000ms'), []);
+    assert.deepEqual(warningsOf('--feature-gates', 'AllowServiceExternalIPs=false'), []);
   });
 });

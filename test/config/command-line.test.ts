@@ -37,7 +37,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     proxyPortRange: undefined,
     nodePortAddresses: [],
     nodePortsOnPrimary: false,
-    externalIpAllowList: [],
+    externalIpAllowList: undefined,
     nodeEndpointPorts: undefined,
     clusterCidrs: [],
     detectLocal: { by: 'ClusterCIDR' },
@@ -161,7 +161,24 @@ describe('a value is taken as it is meant', () => {
     [['--nodeport-addresses='], 'nodePortAddresses', []],
     [['--nodeport-addresses', 'primary'], 'nodePortAddresses', []],
     [['--nodeport-addresses', 'primary'], 'nodePortsOnPrimary', true],
+    [
+      ['--nodeport-addresses', 'primary,localhost'],
+      'nodePortAddresses',
+      [
+        { network: '127.0.0.0', prefixLength: 8 },
+        { network: '::1', prefixLength: 128 },
+      ],
+    ],
+    [['--nodeport-addresses', 'primary,localhost'], 'nodePortsOnPrimary', true],
+    [['--nodeport-addresses', 'localhost,all,primary,10.0.0.0/8'], 'nodePortAddresses', []],
+    [['--nodeport-addresses', 'primary,all'], 'nodePortsOnPrimary', false],
     [['--nodeport-addresses', '10.0.0.0/8,primary'], 'nodePortAddresses', [{ network: '10.0.0.0', prefixLength: 8 }]],
+    [['--feature-gates', 'AllowServiceExternalIPs=false'], 'externalIpAllowList', []],
+    [
+      ['--feature-gates', 'AllowServiceExternalIPs=false,AllowServiceExternalIPs=true'],
+      'externalIpAllowList',
+      undefined,
+    ],
     [['--external-ip-allow-list', '192.0.2.0/24'], 'externalIpAllowList', [{ network: '192.0.2.0', prefixLength: 24 }]],
     [
       ['--node-endpoint-ports', '9100,8000-8010'],

@@ -266,9 +266,10 @@ describe(`starting, stopping and cleaning up, with ${METHOD}`, () => {
     });
   }
 
-  test('--nodeport-addresses keeps NodePorts to those addresses', async () => {
-    await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24'] });
+  test('--nodeport-addresses keeps NodePorts to those addresses, of which localhost is one', async () => {
+    await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24,localhost'] });
     await web();
+    assert.match((await environment.node.call('request', { host: '127.0.0.1', port: 30_080 })).name, /^pod-/);
     const ask = (host: string) => environment.client.call('request', { host, port: 30_080 });
     assert.match((await ask(NODE_ADDRESS)).name, /^pod-/);
     await assert.rejects(ask(BRIDGE_ADDRESS), { code: 'ECONNREFUSED' });

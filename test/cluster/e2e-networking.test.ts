@@ -36,13 +36,14 @@ describe('a node with a control plane', () => {
     proxy = await cluster.startProxy();
     // Its event takes up to half a minute, see the test about it.
     const ports = [{ name: 'sctp', protocol: 'SCTP', port: 80 }];
-    await cluster.admin.create('services', { metadata: { name: 'sctp' }, spec: { ports } });
+    await cluster.admin.create('services', { metadata: { name: '1-sctp' }, spec: { ports } });
   });
 
   after(() => cluster.remove());
 
   const create = (options: { affinitySeconds?: number } = {}, endpoints: readonly string[] = POD_ADDRESSES) =>
-    cluster.serve({ name: cluster.name('network'), type: 'NodePort', ports: PORTS, ...options }, endpoints);
+    // Names may begin with a digit (KEP-5311), and do so in rules, metrics and events.
+    cluster.serve({ name: cluster.name('1-network'), type: 'NodePort', ports: PORTS, ...options }, endpoints);
 
   async function nodePorts(name: string): Promise<{ http: number; udp: number }> {
     const { spec } = await cluster.admin.get('services', name);
@@ -190,8 +191,8 @@ describe('a node with a control plane', () => {
 
   test('a Service of SCTP has an event with the reason why it is not served, seen by kubectl', async () => {
     await waitFor('the event', async () => {
-      const description = await cluster.kubectl(['describe', 'service', 'sctp', '-n', NAMESPACE]);
-      return /Warning\s+ServicePortNotServed .*kube-proxy.*test\/sctp:sctp is not served: SCTP/.test(description);
+      const description = await cluster.kubectl(['describe', 'service', '1-sctp', '-n', NAMESPACE]);
+      return /Warning\s+ServicePortNotServed .*kube-proxy.*test\/1-sctp:sctp is not served: SCTP/.test(description);
     });
   });
 

@@ -206,6 +206,15 @@ export async function udpSend(args: { socket: number; host: string; port: number
   await send(sockets.get(args.socket)!.socket, Buffer.from(args.text), args);
 }
 
+const streams = new Map<number, NodeJS.Timeout>();
+
+/** Sends from this socket again and again, whatever comes back, until {@link udpClose}. */
+export function startUdpStream(args: { socket: number; host: string; port: number; everyMs: number }): void {
+  const { socket } = sockets.get(args.socket)!;
+  const timer = setInterval(() => socket.send('sample', args.port, args.host, () => {}), args.everyMs);
+  streams.set(args.socket, timer);
+}
+
 export async function udpReceive(args: {
   socket: number;
   timeoutMs?: number;
@@ -272,6 +281,8 @@ export async function udpFlows(args: {
 }
 
 export function udpClose({ socket }: { socket: number }): void {
+  clearInterval(streams.get(socket));
+  streams.delete(socket);
   sockets.get(socket)!.socket.close();
   sockets.delete(socket);
 }

@@ -20,7 +20,7 @@ export type TcpMode = 'peer' | 'name' | 'echo' | 'sink' | 'source' | 'early-end'
  * - `udp-echo`: sends back what comes.
  * - `udp-peer`: answers like `peer`.
  */
-export type UdpMode = 'udp-peer' | 'udp-name' | 'udp-echo';
+export type UdpMode = 'udp-peer' | 'udp-name' | 'udp-echo' | 'udp-silent';
 
 export interface SeenConnection {
   readonly remote: string;
@@ -75,6 +75,7 @@ export async function listenUdp(args: { port: number; mode: UdpMode; name: strin
   socket.on('message', (message, remote) => {
     listener.seen.push({ remote: `${remote.address}:${remote.port}`, length: message.length });
     const reply = (data: string | Buffer) => socket.send(data, remote.port, remote.address, () => {});
+    if (args.mode === 'udp-silent') return;
     if (args.mode === 'udp-echo') reply(message);
     else if (args.mode === 'udp-peer') reply(peerName(remote.address, args.name));
     else reply(`${args.name} ${message.length} ${createHash('sha256').update(message).digest('hex')}`);

@@ -54,6 +54,33 @@ describe('Services through the whole program', () => {
     }
   });
 
+  // As statsd's clients do. Each packet keeps what connection tracking has of the flow (kubernetes#139628).
+  test('a UDP sender that never pauses, and that nobody answers, reaches the new endpoint of a Service that had none', async (context) => {
+    const [port, silent] = [8125, 8090];
+    const ports = [{ port, target: silent, protocol: 'UDP' }] as const;
+    const [first, second] = environment.pods;
+    for (const pod of [first, second]) await pod.call('listenUdp', { port: silent, mode: 'udp-silent', name: '' });
+    const service = await environment.serve({ name: 'statsd', ports, endpoints: [POD_ADDRESSES[0]] });
+    const countOf = async (pod: Agent) => (await pod.call('seen', { port: silent })).datagrams.length;
+    const { socket } = await environment.client.call('udpOpen', {});
+    await environment.client.call('startUdpStream', { socket, host: service.host, port, everyMs: 5 });
+    await waitFor('the first endpoint gets some', async () => (await countOf(first)) > 10);
+    environment.write({ ...service, endpoints: [] });
+    await waitFor('nobody gets any', async () => {
+      const before = await countOf(first);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return (await countOf(first)) === before;
+    });
+    environment.write({ ...service, endpoints: [POD_ADDRESSES[1]] });
+    const begun = performance.now();
+    await waitFor('the new endpoint gets some', async () => (await countOf(second)) > 0);
+    const recoveryMs = performance.now() - begun;
+    context.diagnostic(`${recoveryMs.toFixed(0)} ms after the change`);
+    assert.ok(recoveryMs < 5_000, `${recoveryMs} ms`);
+    await environment.client.call('udpClose', { socket });
+    for (const pod of [first, second]) await pod.call('unlisten', { port: silent });
+  });
+
   test('with ClientIP affinity each client keeps its endpoint, at the ClusterIP and the NodePort', async () => {
     const nodePort = environment.nodePort();
     const ports = [{ port: 80, target: TCP.name, nodePort }];

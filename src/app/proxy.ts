@@ -207,7 +207,7 @@ export class ServiceProxy {
   /** What waits until the start can no longer be refused, and until iptables has loaded conntrack. */
   async #serve(): Promise<void> {
     const { config, log } = this.#context;
-    const { sampler, capture, served, source, node, nodeWatch, wakeCalls } = this.#parts;
+    const { sampler, capture, served, source, node, nodeWatch, controlPlane, wakeCalls } = this.#parts;
     sampler.start();
     wakeCalls?.start();
     log.info(`Packets for Services are captured by ${capture.method.description}`, { why: capture.why });
@@ -218,6 +218,7 @@ export class ServiceProxy {
       node.set(status);
       nodeWatch.look();
     });
+    source.followServiceCidrs?.((blocks) => controlPlane.dropUnassigned(blocks));
     source.state?.keeper.start();
     this.#startServers();
   }

@@ -4,7 +4,9 @@ import { postNeedPods, reportStarting, UnservedEvents } from '../kubernetes/even
 import { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
 import { createApiServers } from '../kubernetes/open-access.ts';
+import { watchServiceCidrs } from '../kubernetes/service-cidrs.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
+import type { Cidr } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
@@ -27,6 +29,8 @@ export interface Source extends ServiceSource {
   status?(): ApiStatus;
   /** Reports to the API server that this node's proxy starts. Calls with the Node object's status, now and later. */
   followNode?(onChange: (status: NodeStatus) => void): void;
+  /** Calls with the blocks that cluster IPs come from, now and later, where the API server tells them. */
+  followServiceCidrs?(onChange: (blocks: readonly Cidr[]) => void): void;
   /** Reports the problem as an Event of the Service. */
   reportUnserved?(part: UnservedPort | RefusedPart): void;
   /** Asks whoever scales the Service for pods. Rejects when nobody heard it. */
@@ -87,6 +91,7 @@ export async function openSource({ source: config, state }: Config, setup: Sourc
       if (kept === undefined) follow(onChange);
       else kept.source.followNode(follow, onChange);
     },
+    followServiceCidrs: (onChange) => void watchServiceCidrs({ ...common, transport: api, onChange }),
     reportUnserved: (part) => unserved.report(part),
     callForPods: (needed) => postNeedPods(needed, { node: name, api, clock, signal }),
     ...(kept !== undefined && { state: kept.state }),

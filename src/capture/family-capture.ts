@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { type Cidr, familyOf } from '../model/address.ts';
 import {
   type Capture,
   CaptureError,
@@ -64,6 +65,11 @@ export class FamilyCapture implements Capture {
   apply({ upserted, removed }: PortalDelta): void {
     for (const name of removed) this.#changed.set(name, undefined);
     for (const portal of upserted) this.#changed.set(portal.servicePort.name, portal);
+  }
+
+  dropUnassigned(blocks: readonly Cidr[]): void {
+    const { family } = this.#options;
+    this.#backEnd.dropUnassigned(blocks.filter(({ network }) => familyOf(network) === family));
   }
 
   async sync({ verify }: { readonly verify: boolean }): Promise<Synced> {

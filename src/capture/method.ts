@@ -1,4 +1,4 @@
-import type { IpFamily } from '../model/address.ts';
+import type { Cidr, IpFamily } from '../model/address.ts';
 import type { CaptureMethodName, FollowedPacket, InstalledPort, NodeFacts, Path, Problem } from '../model/capture.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
@@ -42,6 +42,8 @@ export interface BackEnd {
   begin(node: NodeFacts): void;
   /** `after` has what `before` had. One of both may be absent. Must be cheap: there may be tens of thousands. */
   replace(before: Claim | undefined, after: Claim | undefined): void;
+  /** See `Capture.dropUnassigned`. Blocks of this family. */
+  dropUnassigned(blocks: readonly Cidr[]): void;
   /** See `Capture.sync`. Neither `begin` nor `replace` is called meanwhile. */
   write(how: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }>;
   /** See `Capture.isIntact`. Never called during {@link write}. */

@@ -158,7 +158,7 @@ export function resourceOf(kind: Kind): Resource<KubernetesObject> {
     kind,
     path: PATHS[kind],
     selectors: { labelSelector: LABEL_SELECTOR },
-    isOptional: kind === 'EndpointSlice',
+    absentAt: kind === 'EndpointSlice' ? [404] : [],
     identify: (object) => {
       // Items of a list do not have a kind.
       const identity = objectIdentity(object, kind);

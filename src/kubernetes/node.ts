@@ -83,7 +83,7 @@ function nodeResource(name: string): Resource<NodeStatus> {
     kind: 'Node',
     path: '/api/v1/nodes',
     selectors: { fieldSelector: `metadata.name=${name}` },
-    isOptional: false,
+    absentAt: [],
     identify: (object) => nodeNameOf(Field.root(object)),
     decode: decodeNode,
   };

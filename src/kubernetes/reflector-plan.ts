@@ -42,8 +42,8 @@ export interface Circumstances {
   readonly hasChanged: boolean;
   /** Since the last sign of the server for this resource. */
   readonly silentMs: number;
-  /** The server never listed this resource and does not need to have it. */
-  readonly mayBeAbsent: boolean;
+  /** Statuses by which a server says that it does not have this resource; none where it has listed it. */
+  readonly absentAt: readonly number[];
   readonly random: Random;
 }
 
@@ -104,13 +104,13 @@ export function nextStep(course: Course, outcome: Outcome, circumstances: Circum
   }
 }
 
-function afterFailure(from: Course, error: ApiError, { hasPlace, silentMs, mayBeAbsent, random }: Circumstances): Step {
+function afterFailure(from: Course, error: ApiError, { hasPlace, silentMs, absentAt, random }: Circumstances): Step {
   const retry = (next: Exchange): Step =>
     isAnswer(error)
       ? refused({ ...from, next }, random, patienceMs(error, random))
       : { course: { ...from, next, misses: from.misses + 1 }, delayMs: waitMs(from.misses, random), absent: false };
 
-  if (error.status === 404 && mayBeAbsent) {
+  if (error.status !== undefined && absentAt.includes(error.status)) {
     return { course: START, delayMs: spread(ABSENT_MS, random), absent: true };
   }
   if (hasPlace) return retry(isTransient(error) && silentMs < PLACE_LOST_MS ? 'watch' : 'stream');

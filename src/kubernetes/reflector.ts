@@ -19,8 +19,8 @@ export interface Resource<T> extends ObjectReader<T> {
   readonly path: string;
   /** Parameters of the request. */
   readonly selectors: { readonly labelSelector?: string; readonly fieldSelector?: string };
-  /** Old servers do not have it: 404 is an answer, not a failure. */
-  readonly isOptional: boolean;
+  /** HTTP statuses that are an answer and no failure: old servers do not have it, or do not show it. */
+  readonly absentAt: readonly number[];
 }
 
 /** Receives changes and the state of the resource. Never throws. */
@@ -106,7 +106,7 @@ export class Reflector<T> {
         followedMs: this.#followedMs(),
         hasChanged: this.#hasChanged,
         silentMs: clock.now() - this.#heardAt,
-        mayBeAbsent: resource.isOptional && !this.#isListed,
+        absentAt: this.#isListed ? [] : resource.absentAt,
         random,
       });
       log.v(2)?.info('An exchange with the API server has ended', {

@@ -107,6 +107,11 @@ export interface Capture {
   /** The next {@link sync} installs them. Cheap. */
   apply(delta: PortalDelta): void;
   /**
+   * Cluster IPs come from these blocks, of both families. The next {@link sync} has packets dropped that go to an
+   * address and port there which no Service has.
+   */
+  dropUnassigned(blocks: readonly Cidr[]): void;
+  /**
    * Has the kernel capture for all portals, and for nothing else of ours. With `verify` it reads what the kernel has
    * first, and retries what the kernel refused. When it rejects, the next sync does the rest. Rejects with a
    * {@link CaptureError}, or when the node has no address.
@@ -161,6 +166,8 @@ export interface Path {
 export type Fate =
   /** `missing`: what of ours should have seen it: "no rule jumps to KUBE-PORTALS-HOST". */
   | { readonly kind: 'passes'; readonly missing?: string | undefined }
+  /** It is dropped, because its address is for cluster IPs alone. */
+  | { readonly kind: 'unassigned' }
   /** Another program's rule decides, or may: "a rule of another program sends it to 10.0.0.1:80 (…)". */
   | { readonly kind: 'foreign'; readonly text: string }
   /** For this Service port. `closed`: it came to a local port itself. */

@@ -1,4 +1,4 @@
-import type { Address, IpFamily } from '../model/address.ts';
+import type { Address, Cidr, IpFamily } from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
@@ -87,6 +87,11 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
       tracker.setTopology(topology);
       controller.trackerChanged();
     }
+  }
+
+  /** See `Capture.dropUnassigned`. */
+  dropUnassigned(blocks: readonly Cidr[]): void {
+    for (const { controller } of this.#options.pipelines) controller.dropUnassigned(blocks);
   }
 
   /** Throws a sentence when this process would listen elsewhere. */

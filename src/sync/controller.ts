@@ -1,4 +1,5 @@
 import type { PortBook } from '../capture/port-book.ts';
+import type { Cidr } from '../model/address.ts';
 import type { Capture, Synced } from '../model/capture.ts';
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
@@ -26,7 +27,7 @@ export interface ControllerOptions {
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
   readonly ports: Pick<PortBook, 'remember'>;
-  readonly capture: Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'>;
+  readonly capture: Pick<Capture, 'apply' | 'dropUnassigned' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'>;
   readonly flows: Pick<FlowSync, 'clear'>;
   /** Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
@@ -156,6 +157,12 @@ export class Controller implements SourceSink {
 
   /** The node has another address than the installed rules. */
   nodeChanged(): void {
+    this.#portalsChanged();
+  }
+
+  /** See `Capture.dropUnassigned`. */
+  dropUnassigned(blocks: readonly Cidr[]): void {
+    this.#options.capture.dropUnassigned(blocks);
     this.#portalsChanged();
   }
 

@@ -1,5 +1,7 @@
+import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { TCP } from '../netns/harness.ts';
+import { PROGRAM } from '../netns/proxy.ts';
 import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { Cluster, NODE_NAME } from './cluster.ts';
 
@@ -44,3 +46,41 @@ describe('what follows the Node object', () => {
     await cluster.isUp(seen, [`${CLIENT_ADDRESS}@pod-1`], [client]);
   });
 });
+
+// KEP-1880. The default block is the API server's --service-cluster-ip-range.
+for (const capture of ['iptables', 'nft'] as const) {
+  describe(`cluster IPs that no Service has, with ${capture}`, () => {
+    let cluster: Cluster;
+
+    before(async () => {
+      cluster = await Cluster.create();
+      await cluster.startProxy({ capture, args: ['--capture', capture] });
+    });
+
+    after(() => cluster.remove());
+
+    test('are dropped in the blocks of ServiceCIDRs alone, and a Service that comes there is served', async () => {
+      const { client, node, outside, topology } = cluster.environment;
+      const [inBlock, elsewhere] = ['10.96.77.7', '10.99.0.1'];
+      // The node's default route leads there.
+      await topology.outside.ip(`addr add ${inBlock}/32 dev lo`, `addr add ${elsewhere}/32 dev lo`);
+      await outside.call('listenTcp', { port: 80, mode: 'name', name: 'outside' });
+      for (const from of [client, node]) {
+        await cluster.becomes('outside', { protocol: 'tcp', host: elsewhere, port: 80 }, [from]);
+        await cluster.becomes('timeout', { protocol: 'tcp', host: inBlock, port: 80 }, [from]);
+      }
+      const { controlSocket } = cluster.environment.proxy;
+      const explain = [PROGRAM, 'explain', `${inBlock}:80`, '--control-socket', controlSocket];
+      assert.match(
+        (await topology.node.run(explain)).stdout,
+        /no Service is at 10\.96\.77\.7:80\/TCP; packets to it are dropped/i,
+      );
+      const more = { metadata: { name: 'more' }, spec: { cidrs: [`${elsewhere}/24`.replace('.1/', '.0/')] } };
+      await cluster.admin.request('POST', '/apis/networking.k8s.io/v1/servicecidrs', more);
+      await cluster.becomes('timeout', { protocol: 'tcp', host: elsewhere, port: 80 }, [client]);
+      const options = { name: 'late', clusterIP: inBlock, ports: [{ port: 80, target: TCP.name }] };
+      await cluster.create(options, POD_ADDRESSES);
+      await cluster.isUp({ host: inBlock, port: 80 }, ['pod-1', 'pod-2', 'pod-3']);
+    });
+  });
+}

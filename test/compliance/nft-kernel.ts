@@ -17,7 +17,7 @@ export function nftKernelCompliance(name: string, create: () => NftKernel): void
   for (const family of ['IPv4', 'IPv6'] as const) {
     describe(`tables of ${family} in ${name}`, () => {
       let kernel: NftKernel;
-      const text = tableText({ node: NODES[family], connectionMark: 0x2000 }, []);
+      const text = tableText({ node: NODES[family], connectionMark: 0x2000, unassigned: [] }, []);
       const portal = (fields: Partial<Element> = {}): Element => {
         return {
           set: 'portals',

@@ -1,7 +1,9 @@
 import type { Capture, InstalledPort, Portal, PortalDelta, Problem, Synced } from '../../src/model/capture.ts';
 
 /** Records portals and calls. Tests may let it fail, and hold it up. */
-export class FakeCapture implements Pick<Capture, 'apply' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'> {
+export class FakeCapture
+  implements Pick<Capture, 'apply' | 'dropUnassigned' | 'sync' | 'isIntact' | 'installedPorts' | 'problems'>
+{
   /** By name, after the last sync. */
   readonly installed = new Map<string, Portal>();
   readonly applied: PortalDelta[] = [];
@@ -24,6 +26,8 @@ export class FakeCapture implements Pick<Capture, 'apply' | 'sync' | 'isIntact' 
     if (delta.upserted.length + delta.removed.length > 0) this.applied.push(delta);
     this.#pending.push(delta);
   }
+
+  dropUnassigned(): void {}
 
   async sync({ verify }: { readonly verify: boolean }): Promise<Synced> {
     await this.#call(verify ? 'verify' : 'sync');

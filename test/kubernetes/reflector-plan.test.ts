@@ -12,7 +12,7 @@ import {
 } from '../../src/kubernetes/reflector-plan.ts';
 
 const LISTING: Circumstances = {
-  ...{ hasPlace: false, followedMs: 0, hasChanged: false, silentMs: 0, mayBeAbsent: false },
+  ...{ hasPlace: false, followedMs: 0, hasChanged: false, silentMs: 0, absentAt: [] },
   random: () => 0,
 };
 const WATCHING: Circumstances = { ...LISTING, hasPlace: true, followedMs: 60_000 };
@@ -143,7 +143,7 @@ test('a list alone does not end a row of refusals; any answer ends a row of atte
 });
 
 test('a missing resource that an old server may lack is looked for again in minutes; any other in seconds', () => {
-  const absent = nextStep(START, status(404), { ...LISTING, mayBeAbsent: true });
+  const absent = nextStep(START, status(404), { ...LISTING, absentAt: [404] });
   assert.ok(absent.absent && absent.delayMs >= 300_000);
   const failing = nextStep(START, status(404), LISTING);
   assert.ok(!failing.absent && failing.delayMs < 2_000);

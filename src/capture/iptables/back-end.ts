@@ -1,8 +1,10 @@
+import type { Cidr } from '../../model/address.ts';
 import type { NodeFacts, Problem } from '../../model/capture.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import type { Claim } from '../claims.ts';
 import type { BackEnd, BackEndOptions } from '../method.ts';
+import { rulePartsOf, unassignedSpecs } from './claim-rules.ts';
 import type { Iptables, Table } from './iptables.ts';
 import { RuleBook } from './rule-trees.ts';
 import { TableSync } from './table-sync.ts';
@@ -21,6 +23,8 @@ export class IptablesBackEnd implements BackEnd {
   /** The last generation with intact rules. */
   #intactGeneration: string | undefined;
   #rules: RuleBook | undefined;
+  #node: NodeFacts | undefined;
+  #unassigned: readonly Cidr[] = [];
 
   constructor(options: IptablesBackEndOptions) {
     this.#options = options;
@@ -32,7 +36,12 @@ export class IptablesBackEnd implements BackEnd {
   }
 
   begin(node: NodeFacts): void {
+    this.#node = node;
     this.#rules = new RuleBook(node);
+  }
+
+  dropUnassigned(blocks: readonly Cidr[]): void {
+    this.#unassigned = blocks;
   }
 
   replace(before: Claim | undefined, after: Claim | undefined): void {
@@ -41,7 +50,9 @@ export class IptablesBackEnd implements BackEnd {
 
   async write({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
     const rules = this.#rules;
-    if (rules === undefined) return { wereMissing: false };
+    if (rules === undefined || this.#node === undefined) return { wereMissing: false };
+    const unassigned = unassignedSpecs(this.#unassigned, rulePartsOf(this.#node));
+    for (const [table, sync] of this.#tables) if (table === 'nat') sync.dropUnassigned(unassigned);
     for (const [table, sync] of this.#tables) await sync.sync(rules.trees(table), { verify });
     return { wereMissing: this.#tables.some(([, { hasRepaired }]) => hasRepaired) };
   }

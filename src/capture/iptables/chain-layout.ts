@@ -1,7 +1,17 @@
 import type { IpFamily } from '../../model/address.ts';
 import { sameList } from '../../util/same-list.ts';
 import { DROP_PORT, REJECT_PORT } from '../portal.ts';
-import { bucketChain, DOORS, firstInRoot, LAST_IN_ROOT, LET_IN, ROOT_CHAINS, TREES, type TreeName } from './chains.ts';
+import {
+  bucketChain,
+  DOORS,
+  firstInRoot,
+  LAST_IN_ROOT,
+  LET_IN,
+  ROOT_CHAINS,
+  TREES,
+  type TreeName,
+  UNASSIGNED,
+} from './chains.ts';
 import { type RuleGroup, rulesOf } from './claim-rules.ts';
 import type { Table } from './iptables.ts';
 import type { Rule } from './rule.ts';
@@ -154,8 +164,12 @@ function specsOf(tree: RuleTree<RuleGroup>): readonly string[] {
   return tree.kind === 'leaf' ? tree.items.flatMap(({ specs }) => specs) : [];
 }
 
-/** Chains that do not depend on Services. */
-export function fixedChains(table: Table, family: IpFamily): readonly Chain[] {
+/** Chains that do not depend on Services. `unassigned`: the rules of that chain. */
+export function fixedChains(table: Table, family: IpFamily, unassigned: readonly string[] = []): readonly Chain[] {
+  if (table === 'nat' && unassigned.length > 0) {
+    const rules = unassigned.map((spec): Rule => ({ table, chain: UNASSIGNED, spec }));
+    return [{ name: UNASSIGNED, rules, jumps: [] }];
+  }
   if (table !== 'filter') return [];
   const unreachable = family === 'IPv4' ? 'icmp-port-unreachable' : 'icmp6-port-unreachable';
   const rule = (protocol: 'tcp' | 'udp', port: number, target: string): Rule => ({

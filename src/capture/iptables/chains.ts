@@ -14,6 +14,10 @@ import type { Table } from './iptables.ts';
  *   clients that connect to a local port itself:     KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
  *   packets that NAT sent to be rejected or dropped: filter INPUT → KUBE-DOORS
  *   packets for a program of the node:               KUBE-DOORS → KUBE-LET-IN (health checks, docs/adr/0019)
+ *
+ * And one for addresses that only cluster IPs may have, behind the rules of other programs:
+ *
+ *   what no Service has: nat PREROUTING, OUTPUT → KUBE-UNASSIGNED
  */
 export const PORTALS_CONTAINER = 'KUBE-PORTALS-CONTAINER';
 export const PORTALS_HOST = 'KUBE-PORTALS-HOST';
@@ -23,6 +27,7 @@ export const NODEPORT_NON_LOCAL = 'KUBE-NODEPORT-NON-LOCAL';
 export const LOCAL_PORTS = 'KUBE-LOCAL-PORTS';
 export const DOORS = 'KUBE-DOORS';
 export const LET_IN = 'KUBE-LET-IN';
+export const UNASSIGNED = 'KUBE-UNASSIGNED';
 
 /** For probing rules. No packet enters. Exists only during a probe. */
 export const PROBE_CHAIN = 'KUBE-USERSPACE-PROBE';
@@ -107,7 +112,7 @@ export function isOurs(table: Table, chain: string): boolean {
   return ROOT_CHAINS[table].includes(chain) || OTHER_CHAINS.includes(chain) || BUCKET.test(chain) || FORMER.test(chain);
 }
 
-const OTHER_CHAINS: readonly string[] = [DOORS, PROBE_CHAIN, RETIRED_CHAIN];
+const OTHER_CHAINS: readonly string[] = [DOORS, UNASSIGNED, PROBE_CHAIN, RETIRED_CHAIN];
 
 /** A rule in a built-in chain that jumps to one of ours. */
 export interface Jump {
@@ -128,6 +133,10 @@ function jump(route: Omit<Jump, 'spec' | 'comment'>, comment: string, match = ''
 function portals(from: string, to: string): Jump {
   const comment = 'handle ClusterIPs; NOTE: this must be before the NodePort rules';
   return jump({ table: 'nat', from, to, place: 'first' }, comment);
+}
+
+function unassigned(from: string): Jump {
+  return jump({ table: 'nat', from, to: UNASSIGNED, place: 'last' }, 'drop what no Service has');
 }
 
 function nodePorts(from: string, to: string): Jump {
@@ -156,6 +165,13 @@ export const JUMPS: readonly Jump[] = [
   ),
 ];
 
+/** They come before {@link JUMPS} of the same place, and only where there is something to drop. */
+const UNASSIGNED_JUMPS: readonly Jump[] = [unassigned('PREROUTING'), unassigned('OUTPUT')];
+
+export function jumpsOf(table: Table, { dropsUnassigned }: { readonly dropsUnassigned: boolean }): readonly Jump[] {
+  return [...(dropsUnassigned ? UNASSIGNED_JUMPS : []), ...JUMPS].filter((jump) => jump.table === table);
+}
+
 /** Begins a rule in a table that iptables cannot print, and names its handle. There is no such match. */
 export const HANDLE = '-m nft --handle (\\d+)';
 
@@ -164,7 +180,7 @@ export function withHandle(spec: string, handle: bigint): string {
 }
 
 const OWN_JUMP = new RegExp(`^${HANDLE} `);
-const JUMP_SPECS: ReadonlySet<string> = new Set(JUMPS.map(({ spec }) => spec));
+const JUMP_SPECS: ReadonlySet<string> = new Set([...UNASSIGNED_JUMPS, ...JUMPS].map(({ spec }) => spec));
 
 /** Removes the handle from a jump of ours. */
 export function plainSpec(spec: string): string {

@@ -1,9 +1,9 @@
-import { type Address, familyOf, isWildcard } from '../../model/address.ts';
+import { type Address, type Cidr, familyOf, isWildcard } from '../../model/address.ts';
 import type { NodeFacts } from '../../model/capture.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Claim, NodePortClaim, Route } from '../claims.ts';
-import { portOf, REJECT_PORT } from '../portal.ts';
+import { DROP_PORT, portOf, REJECT_PORT } from '../portal.ts';
 import { type TreeName, tableOf } from './chains.ts';
 import { closedPortComment, healthCheckComment, portComment, type Rule } from './rule.ts';
 import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
@@ -38,6 +38,16 @@ export function rulePartsOf({ family, bindAddress, hostAddress, nodePortCidrs }:
     boundMatch: wildcard ? '' : toAddress(address),
     nodePortMatches: nodePortMatches.length === 0 ? [''] : [...new Set(nodePortMatches)],
   };
+}
+
+/** Drops what goes to these blocks and was not taken before. */
+export function unassignedSpecs(blocks: readonly Cidr[], { dnat }: RuleParts): readonly string[] {
+  return blocks.flatMap(({ network, prefixLength }) =>
+    ['tcp', 'udp'].map(
+      (proto) =>
+        `-d ${network}/${prefixLength} -p ${proto} -m comment --comment "no Service is there" ${dnat(DROP_PORT)}`,
+    ),
+  );
 }
 
 /** The rules of a claim in one tree. */

@@ -1,7 +1,7 @@
 import type { FollowedPacket, Path, Fate as PathFate } from '../../model/capture.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import { DROP_PORT, REJECT_PORT } from '../portal.ts';
-import { isOurs, JUMPS, PORTALS_CONTAINER, PORTALS_HOST } from './chains.ts';
+import { isOurs, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, UNASSIGNED } from './chains.ts';
 import { type Fate, type Kernel, ruleOwner, type Stop, type Trace, type TracedRule, trace } from './trace.ts';
 
 /** See `Capture.follow`. Rejects with an `IptablesError`. */
@@ -26,6 +26,7 @@ function inNat({ isOwn }: FollowedPacket, { nat, rules }: Trace): PathFate {
   if (nat.kind !== 'sent') return { kind: 'foreign', text: stopped(nat) };
   const owner = ruleOwner(nat.by);
   const { address, port } = nat;
+  if (owner === undefined && nat.by.table === 'nat' && nat.by.chain === UNASSIGNED) return { kind: 'unassigned' };
   if (owner === undefined) {
     const where = address === undefined ? `port ${port} of this node` : endpointName({ address, port });
     return { kind: 'foreign', text: `a rule of another program sends it to ${where} ${shown(nat.by)}` };

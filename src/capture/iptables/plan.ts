@@ -1,6 +1,6 @@
 import type { IpFamily } from '../../model/address.ts';
 import { sameList } from '../../util/same-list.ts';
-import { isKubeProxys, isOurs, JUMPS, type Jump, PROBE_CHAIN, plainSpec } from './chains.ts';
+import { isKubeProxys, isOurs, type Jump, jumpsOf, PROBE_CHAIN, plainSpec } from './chains.ts';
 import { type ChainRules, jumpTarget } from './dump.ts';
 import type { Table } from './iptables.ts';
 import { appendLine, fitsOnOneLine, type Rule } from './rule.ts';
@@ -44,8 +44,9 @@ export function planTable(
   table: Table,
   installed: ChainRules,
   { stale, unwanted }: Difference,
+  wantedJumps = jumpsOf(table, { dropsUnassigned: false }),
 ): Iterable<string> | undefined {
-  const jumps = [...jumpGroups(table)].flatMap((group) => jumpCorrection(group, installed));
+  const jumps = [...jumpGroups(wantedJumps)].flatMap((group) => jumpCorrection(group, installed));
   const { lines: foreign, held } = foreignJumps(table, installed, new Set(unwanted));
   // An empty chain that cannot be deleted is no reason to write the table again.
   const isDone = unwanted.every((name) => held.has(name) && installed.get(name)?.length === 0);
@@ -126,10 +127,10 @@ export function natProbeText(family: IpFamily): string {
   ]);
 }
 
-/** Whether the rules of `from` include all our jumps, in any place. */
-export function hasJumps(table: Table, from: string, rules: readonly string[]): boolean {
+/** Whether the rules of `from` include all these jumps, in any place. */
+export function hasJumps(jumps: readonly Jump[], from: string, rules: readonly string[]): boolean {
   const plain = new Set(rules.map(plainSpec));
-  return jumpsOf(table).every((jump) => jump.from !== from || plain.has(jump.spec));
+  return jumps.every((jump) => jump.from !== from || plain.has(jump.spec));
 }
 
 export function textOf(lines: Iterable<string>): string {
@@ -176,13 +177,9 @@ function* transaction(table: Table, { emptied, jumps, filled, deleted }: Transac
   yield 'COMMIT';
 }
 
-function jumpsOf(table: Table): readonly Jump[] {
-  return JUMPS.filter((jump) => jump.table === table);
-}
-
 /** Jumps from the same chain at the same place, in order. */
-function jumpGroups(table: Table): Iterable<readonly Jump[]> {
-  return Map.groupBy(jumpsOf(table), ({ from, place }) => `${from} ${place}`).values();
+function jumpGroups(jumps: readonly Jump[]): Iterable<readonly Jump[]> {
+  return Map.groupBy(jumps, ({ from, place }) => `${from} ${place}`).values();
 }
 
 /**

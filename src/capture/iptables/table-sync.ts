@@ -8,7 +8,7 @@ import { eachInSlices, finished, gathered } from '../../util/wait.ts';
 import type { RetiredPorts } from '../method.ts';
 import { MAX_RETIRED } from '../port-book.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from './chain-layout.ts';
-import { isOurs, JUMPS, RETIRED_CHAIN } from './chains.ts';
+import { isOurs, type Jump, jumpsOf, RETIRED_CHAIN } from './chains.ts';
 import { type ChainRules, jumpTarget, readDump, rulesOf } from './dump.ts';
 import { type Accepts, findRefused } from './find-refused.ts';
 import { livePorts, retiredPorts, retiredSpec } from './installed.ts';
@@ -69,6 +69,8 @@ export class TableSync {
   #installed: Installed | undefined;
   #looks = 0;
   #hasRepaired = false;
+  /** What the chain for unassigned addresses is to have, in the nat table. */
+  #unassigned: readonly string[] = [];
   /** How many rules each of our chains has. */
   readonly #sizes = new Map<string, number>();
   /** In the current sync. */
@@ -78,6 +80,13 @@ export class TableSync {
 
   constructor(options: TableSyncOptions) {
     this.#options = options;
+  }
+
+  /** The next sync looks at all rules. */
+  dropUnassigned(specs: readonly string[]): void {
+    if (sameList(specs, this.#unassigned)) return;
+    this.#unassigned = specs;
+    this.#installed = undefined;
   }
 
   /** The last sync read the kernel's rules and wrote others, as the first one does. */
@@ -107,18 +116,23 @@ export class TableSync {
     const installed = this.#installed;
     if (installed === undefined) return true;
     const { table, family } = this.#options;
-    const builtIn = [...new Set(JUMPS.filter((jump) => jump.table === table).map((jump) => jump.from))];
+    const jumps = this.#jumps();
+    const builtIn = [...new Set(jumps.map((jump) => jump.from))];
     const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
     const isLarge = size > LARGE_TABLE;
     const turn = isLarge && !rare ? this.#looks++ % builtIn.length : undefined;
     for (const chain of turn === undefined ? builtIn : builtIn.slice(turn, turn + 1)) {
-      if (!hasJumps(table, chain, await this.#rulesIn(chain))) return false;
+      if (!hasJumps(jumps, chain, await this.#rulesIn(chain))) return false;
     }
-    const always = [...fixedChains(table, family), ...rootChains(installed.trees, this.#options)];
+    const always = [...fixedChains(table, family, this.#unassigned), ...rootChains(installed.trees, this.#options)];
     for (const root of isLarge ? [] : always) {
       if (!sameList(await this.#rulesIn(root.name), this.#wanted(root).specs)) return false;
     }
     return true;
+  }
+
+  #jumps(): readonly Jump[] {
+    return jumpsOf(this.#options.table, { dropsUnassigned: this.#unassigned.length > 0 });
   }
 
   async #rulesIn(chain: string): Promise<readonly string[]> {
@@ -150,11 +164,12 @@ export class TableSync {
   async #verify(trees: RuleTrees): Promise<void> {
     const { iptables, table, family, clock } = this.#options;
     const current = await readTable(clock, table, await iptables.save(family, table));
-    const chains = [...fixedChains(table, family), ...(await gathered(clock, chainsOf(trees, this.#options)))];
+    const fixed = fixedChains(table, family, this.#unassigned);
+    const chains = [...fixed, ...(await gathered(clock, chainsOf(trees, this.#options)))];
     const retired = await this.#retiredGiven(current, chains);
     const differs = () => this.#difference(current, chains, retired);
     const first = await differs();
-    const plan = planTable(table, current, first);
+    const plan = planTable(table, current, first, this.#jumps());
     this.#hasRepaired = plan !== undefined;
     try {
       await this.#restore(plan, 'full');
@@ -166,7 +181,7 @@ export class TableSync {
       // The kernel accepts every rule by itself, so it refuses a jump or the table.
       if (refused.length === 0) throw error;
       for (const rule of refused) this.#refused.set(lineOf(rule), { rule, err: error.message });
-      await this.#restore(planTable(table, current, await differs()), 'full');
+      await this.#restore(planTable(table, current, await differs(), this.#jumps()), 'full');
     }
     this.#sizes.clear();
     for (const chain of chains) this.#noteSizes([this.#wanted(chain)]);
@@ -187,7 +202,7 @@ export class TableSync {
 
   #reportRules(): void {
     const { table, metrics } = this.#options;
-    const jumps = JUMPS.filter((jump) => jump.table === table).length;
+    const jumps = this.#jumps().length;
     const inChains = [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
     const total = jumps + inChains + (this.#installed?.retired.specs.length ?? 0);
     metrics.rulesInstalled(table, { total, written: this.#written, leftOut: this.#refused.size });

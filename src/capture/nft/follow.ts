@@ -56,7 +56,14 @@ class Walk {
     }
     const conditional = await this.#conditional(portals as string, isOwn ? 'conditions-out' : 'conditions');
     const portal = conditional ?? (await this.#lookUp(portals as string, 'portals'));
-    if (portal !== undefined || !this.#options.isLocal(address)) return portal ?? PASSES;
+    if (portal !== undefined) return portal;
+    const block = this.#options.facts?.unassigned.find((each) => cidrContains(each, address));
+    if (block !== undefined) {
+      const { network, prefixLength } = block;
+      this.rules.push(this.#view(nodePorts as string, `daddr ${network}/${prefixLength} dnat to port ${DROP_PORT}`));
+      return { kind: 'unassigned' };
+    }
+    if (!this.#options.isLocal(address)) return PASSES;
     return (await this.#atNodePort(nodePorts as string)) ?? PASSES;
   }
 

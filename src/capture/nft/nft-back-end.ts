@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { IpFamily } from '../../model/address.ts';
+import type { Cidr, IpFamily } from '../../model/address.ts';
 import { CaptureError, type InstalledPort, type NodeFacts, type Problem } from '../../model/capture.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
@@ -44,6 +44,7 @@ export class NftBackEnd implements BackEnd {
   readonly #options: NftBackEndOptions;
   readonly #family: IpFamily;
   #node: NodeFacts | undefined;
+  #unassigned: readonly Cidr[] = [];
   #wanted = new Map<string, Claim>();
   /** By `Claim.what`: why a claim is left out. */
   readonly #problems = new Map<string, Problem>();
@@ -94,6 +95,10 @@ export class NftBackEnd implements BackEnd {
     this.#changed.add(what);
   }
 
+  dropUnassigned(blocks: readonly Cidr[]): void {
+    this.#unassigned = blocks;
+  }
+
   async write({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
     const { metrics } = this.#options;
     const facts = this.#facts();
@@ -126,7 +131,7 @@ export class NftBackEnd implements BackEnd {
 
   #facts(): TableFacts {
     if (this.#node === undefined) throw new Error('the facts of the node come before the first write');
-    return { node: this.#node, connectionMark: this.#options.connectionMark };
+    return { node: this.#node, connectionMark: this.#options.connectionMark, unassigned: this.#unassigned };
   }
 
   /** Writes the difference. Resolves with whether the kernel accepted it. */

@@ -56,7 +56,7 @@ export function createNft({ kernel, firewall, clock, log, isLocal }: NftOptions)
         nodePortCidrs: [],
         pods: [],
       };
-      await kernel.run(tableText({ node, connectionMark: undefined }, []), { isTrial: true });
+      await kernel.run(tableText({ node, connectionMark: undefined, unassigned: [] }, []), { isTrial: true });
     },
 
     async installed(family): Promise<Installed> {

@@ -20,6 +20,8 @@ export interface TableFacts {
   readonly node: NodeFacts;
   /** As in `BackEndOptions`. */
   readonly connectionMark: number | undefined;
+  /** See `Capture.dropUnassigned`. */
+  readonly unassigned: readonly Cidr[];
 }
 
 /** Tells packets apart by where they come from. Its name says all of it, so claims with the same routes share one. */
@@ -52,7 +54,7 @@ const BEHIND_NAT = -95;
 export const BEFORE_FILTER = -10;
 
 /** All chains but those of conditions. Only they depend on the node's addresses. */
-export function staticChains({ node, connectionMark }: TableFacts): readonly Chain[] {
+export function staticChains({ node, connectionMark, unassigned }: TableFacts): readonly Chain[] {
   const { family, hostAddress, bindAddress } = node;
   const ip = nftFamily(family);
   const isBound = !isWildcard(bindAddress);
@@ -66,6 +68,8 @@ export function staticChains({ node, connectionMark }: TableFacts): readonly Cha
   const networks = disjoint(node.nodePortCidrs.filter(({ network }) => familyOf(network) === family));
   const isAll = networks.length === 0 || networks.some(({ prefixLength }) => prefixLength === 0);
   const nodePort = isAll ? '' : `${ip} daddr { ${networks.map(cidrText).join(', ')} } `;
+  const blocks = disjoint(unassigned).map(cidrText).join(', ');
+  const drop = blocks === '' ? [] : [`${ip} daddr { ${blocks} } ${known} ${to}:${DROP_PORT}`];
   const bound = isBound ? `${ip} daddr ${bindAddress} ` : '';
   const mark = connectionMark === undefined ? undefined : `0x${connectionMark.toString(16)}`;
   const own = mark === undefined ? [] : [`meta mark & ${mark} == ${mark} return`];
@@ -86,6 +90,7 @@ export function staticChains({ node, connectionMark }: TableFacts): readonly Cha
       name: 'nodeports-in',
       hook: `nat hook prerouting priority ${BEHIND_NAT}`,
       rules: [
+        ...drop,
         'fib daddr type != local return',
         `${at} @spared return`,
         `${nodePort}${port} vmap @nodeport-conditions`,
@@ -103,6 +108,7 @@ export function staticChains({ node, connectionMark }: TableFacts): readonly Cha
       hook: `nat hook output priority ${BEHIND_NAT}`,
       rules: [
         ...own,
+        ...drop,
         'fib daddr type != local return',
         `${at} @spared return`,
         `${nodePort}${known} ${to}:${port} map @nodeports`,

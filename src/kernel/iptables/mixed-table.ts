@@ -1,4 +1,4 @@
-import { HANDLE, JUMPS, withHandle } from '../../capture/iptables/chains.ts';
+import { HANDLE, jumpsOf, withHandle } from '../../capture/iptables/chains.ts';
 import { IptablesError, type Table } from '../../capture/iptables/iptables.ts';
 import type { IpFamily } from '../../model/address.ts';
 import { messageOf } from '../../util/text.ts';
@@ -96,7 +96,7 @@ async function printed(
 }
 
 async function rulesFromKernel(chain: string, { kernel, family, table }: MixedTableOptions): Promise<string> {
-  const jumps = JUMPS.filter((jump) => jump.table === table && jump.from === chain);
+  const jumps = jumpsOf(table, { dropsUnassigned: true }).filter((jump) => jump.from === chain);
   const rules = await kernel.nftRules(family, table, chain);
   const lines = rules.map(({ handle, target, content }) => {
     // Not by the tool's "-C": it gives up at the first rule that it cannot read.

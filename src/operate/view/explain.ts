@@ -1,6 +1,6 @@
 import type { machine } from '../../kernel/addresses.ts';
 import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
-import type { Capture, Fate, FollowedPacket, Path } from '../../model/capture.ts';
+import type { Capture, FollowedPacket, Path } from '../../model/capture.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName, withoutName } from '../../model/endpoint.ts';
 import { goesWithout } from '../../model/finding.ts';
@@ -232,6 +232,7 @@ async function conclude(facts: Facts): Promise<Conclusion> {
   const { path, listeners, tracker, question } = facts;
   const { nat, stop } = path;
   if (nat.kind === 'passes') return await untouched(facts, nat);
+  if (nat.kind === 'unassigned') return await untouched(facts, { isDropped: true });
   if (nat.kind === 'foreign') return notTaken(nat.text);
   const { name } = nat;
   const carried = listeners.carried(name);
@@ -302,8 +303,11 @@ const LOOPBACK_IPV6 = '::1';
 /** The kernel finds no route from the interface of the address that NAT put in its place. */
 const SILENT = ', but the kernel sends no reset to ::1, so the client times out';
 
-/** No rule of nat decides. */
-async function untouched(facts: Facts, { missing }: Extract<Fate, { kind: 'passes' }>): Promise<Conclusion> {
+/** No rule of a Service port decides. `isDropped`: it is in a block of cluster IPs. */
+async function untouched(
+  facts: Facts,
+  { missing, isDropped = false }: { readonly missing?: string | undefined; readonly isDropped?: boolean },
+): Promise<Conclusion> {
   const { question, packet, path, listeners, tracker, machine } = facts;
   const { address, port, protocol } = question;
   const [claimant] = tracker.claimants(address, port, protocol);
@@ -331,7 +335,9 @@ async function untouched(facts: Facts, { missing }: Extract<Fate, { kind: 'passe
   const [refused] = tracker.refusedAt(address, port, protocol);
   if (refused !== undefined) return notTaken(`${refused.name} ${foundText(goesWithout([refused]))}`, refused.name);
   const others = tracker.withAddress(address).map((each) => `${each.port}/${each.protocol} of ${each.name}`);
-  if (others.length > 0) return notTaken(`${where}, but this address has ${listed(others, MAX_NAMES)}`);
+  const dropped = isDropped ? '; packets to it are dropped, because cluster IPs come from its block' : '';
+  if (others.length > 0) return notTaken(`${where}, but this address has ${listed(others, MAX_NAMES)}${dropped}`);
+  if (isDropped) return notTaken(where + dropped);
   const names = await servicesWith(facts);
   if (names.length === 0) return notTaken(`${where}, so the proxy leaves it alone`);
   const users = listed(names, MAX_NAMES);

@@ -11,7 +11,7 @@ import { FakeIptables } from '../../fakes/fake-iptables.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { iptablesCapture } from '../../support/capture.ts';
-import { address as ip, servicePort } from '../../support/model.ts';
+import { cidr, address as ip, servicePort } from '../../support/model.ts';
 import { nodeFacts } from '../fixtures.ts';
 
 function portal(
@@ -312,6 +312,43 @@ describe('a rule sync', () => {
     h.drop(rival);
     await h.rules.sync(CHANGED);
     assert.deepEqual(await h.owners(), ['shop/web']);
+  });
+});
+
+describe('what no Service has', () => {
+  const jumps = async (h: ReturnType<typeof harness>) =>
+    ['PREROUTING', 'OUTPUT'].map(async (from) =>
+      ((await h.chain(from)) ?? []).flatMap((spec) => / -j (KUBE-\S+)$/.exec(spec)?.[1] ?? []).join(' '),
+    );
+
+  test('is dropped in the blocks of cluster IPs of this family, behind the rules of others, and no more once these are gone', async () => {
+    const h = await installed(WEB);
+    const before = await Promise.all(await jumps(h));
+    assert.deepEqual(before, [
+      'KUBE-PORTALS-CONTAINER KUBE-NODEPORT-CONTAINER',
+      'KUBE-PORTALS-HOST KUBE-NODEPORT-HOST',
+    ]);
+    h.rules.dropUnassigned([cidr('10.96.0.0/16'), cidr('fd00:96::/112')]);
+    await h.rules.sync(CHANGED);
+    const drop = (proto: string) =>
+      `-d 10.96.0.0/16 -p ${proto} -m comment --comment "no Service is there" -j DNAT --to-destination 192.168.50.10:9`;
+    assert.deepEqual(await h.chain('KUBE-UNASSIGNED'), [drop('tcp'), drop('udp')]);
+    assert.deepEqual(await Promise.all(await jumps(h)), [
+      'KUBE-PORTALS-CONTAINER KUBE-UNASSIGNED KUBE-NODEPORT-CONTAINER',
+      'KUBE-PORTALS-HOST KUBE-UNASSIGNED KUBE-NODEPORT-HOST',
+    ]);
+    assert.equal(await h.rules.isIntact(), true);
+    await h.iptables.restore('IPv4', '*nat\n:KUBE-UNASSIGNED - [0:0]\nCOMMIT\n');
+    assert.equal(await h.rules.isIntact(), false);
+    await h.rules.sync(VERIFY);
+    assert.equal((await h.chain('KUBE-UNASSIGNED'))?.length, 2);
+    const { saves } = h.iptables;
+    h.rules.dropUnassigned([cidr('10.96.0.0/16')]);
+    await h.rules.sync(CHANGED);
+    assert.equal(h.iptables.saves, saves, 'the same blocks cost nothing');
+    h.rules.dropUnassigned([]);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual([await h.chain('KUBE-UNASSIGNED'), await Promise.all(await jumps(h))], [undefined, before]);
   });
 });
 

@@ -52,6 +52,7 @@ describe('what nft tables do with a packet', () => {
     const node = nodeFacts({ pods, nodePortCidrs: ['192.168.50.0/24'] });
     const backEnd = nft.open({ family: 'IPv4', connectionMark: 0x2000, metrics: METRICS, ports: PORTS });
     backEnd.begin(node);
+    backEnd.dropUnassigned([cidr('10.97.0.0/16'), cidr('10.97.1.0/24')]);
     const some = [
       claims(
         {
@@ -73,6 +74,8 @@ describe('what nft tables do with a packet', () => {
     [packet('192.0.2.9', '10.96.0.1:80/TCP'), { ...web, localPort: 40_001 }, ['portals-in @portals']],
     [packet('host', '10.96.0.1:80/TCP'), { ...web, localPort: 40_001 }, ['portals-out @portals']],
     [packet('192.0.2.9', '10.96.0.1:80/UDP'), { kind: 'passes' }, []],
+    [packet('192.0.2.9', '10.97.0.1:80/UDP'), { kind: 'unassigned' }, ['nodeports-in daddr 10.97.0.0/16']],
+    [packet('host', '10.97.0.1:80/TCP'), { kind: 'unassigned' }, ['nodeports-out daddr 10.97.0.0/16']],
     [packet('192.0.2.9', '10.96.0.2:80/TCP'), { kind: 'reject', name: 'shop/empty' }, ['portals-in @portals']],
     [
       packet('192.0.2.9', '203.0.113.1:80/TCP'),

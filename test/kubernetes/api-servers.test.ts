@@ -7,6 +7,7 @@ import type { SourceEvent } from '../../src/model/source.ts';
 import { FakeApiServer, type FakeApiServerOptions, sendStatus } from '../fakes/fake-api-server.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 import { endpointAddress } from '../support/model.ts';
+import { until } from '../support/until.ts';
 import { service } from './objects.ts';
 import { watchServer } from './watching.ts';
 
@@ -54,12 +55,12 @@ test('one server is used as it is, and never asked which cluster it is of', asyn
 
 test('a server that ends is followed by the next within the same request, from the same version', async (t) => {
   const watching = await watchTwo(t);
-  const { first, second, reach, has, removed, log, source } = watching;
+  const { first, second, has, removed, log, source } = watching;
   assert.equal(used(watching), hostOf(first));
   assert.equal(watches(second).length, 0);
   await first.stop();
   second.set(service('next'));
-  await reach('what has changed at the second', () => has('Service shop/next'), 1_000);
+  await until('what has changed at the second', () => has('Service shop/next'));
   assert.equal(used(watching), hostOf(second));
   assert.equal(source.status().connected, true);
   assert.deepEqual(removed, []);
@@ -99,10 +100,10 @@ test('a server of another cluster is left out, and nothing of it is seen', async
   const other = await startServer(t, { cluster: 'cluster-2' });
   other.set(service('of-others'));
   const watching = await watchTwo(t, [other]);
-  const { first, second, reach, has, log, api } = watching;
+  const { first, second, has, log, api } = watching;
   await first.stop();
   second.set(service('next'));
-  await reach('the third is used', () => has('Service shop/next'), 1_000);
+  await until('the third is used', () => has('Service shop/next'));
   assert.equal(used(watching), hostOf(second));
   assert.equal(has('Service shop/of-others'), false);
   const [, trouble] = api.status();
@@ -123,7 +124,7 @@ test('the UID of a cluster is that of the Service that is watched now', async (t
   await reach('and the next', () => api.cluster === 'cluster-1', 1_000);
   await first.stop();
   second.set(service('next'));
-  await reach('the second is used', () => used(watching) === hostOf(second), 1_000);
+  await until('the second is used', () => used(watching) === hostOf(second));
 });
 
 test('the preferred server is returned to after 5 to 10 minutes, from the same version', async (t) => {
@@ -212,9 +213,11 @@ test('a server that the cluster names needs a certificate for the name of the AP
   await reach('the first list', () => synced() === 1);
   api.learn(named(kubelet, second));
   assert.equal(api.status().length, 3);
+  // A watch that ends within a second is followed by the next only later.
+  watching.clock.advance(1_500);
   await first.stop();
   second.set(service('next'));
-  await reach('the second is used', () => has('Service shop/next'), 2_000);
+  await until('the second is used', () => has('Service shop/next'));
   assert.equal(used(watching), hostOf(second));
   assert.match(String(api.status()[1]?.trouble?.err), /kubernetes\.default\.svc|altnames/);
   assert.equal(kubelet.requests.length, 0, 'it gets no credentials');

@@ -34,7 +34,12 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   return {
     kind: 'run',
     config,
-    warnings: [...warnings, ...withoutPods(evaluated, config), ...withoutFiles(evaluated, config)],
+    warnings: [
+      ...warnings,
+      ...withoutPods(evaluated, config),
+      ...withoutFiles(evaluated, config),
+      ...withoutState(evaluated, config),
+    ],
   };
 }
 
@@ -253,6 +258,13 @@ function withoutFiles({ values, said }: Evaluated, { source }: Config): readonly
     ...(values['allow-loopback-endpoints'] ? (['allow-loopback-endpoints'] as const) : []),
   ];
   return given.map((name) => `${said.nameOf(name)} has no effect without --manifests`);
+}
+
+/** Warns of what is only for a state on disk. */
+function withoutState({ values, said }: Evaluated, { state, source }: Config): readonly string[] {
+  if (values['cri-endpoint'] === undefined || (state !== undefined && source.kind === 'kubernetes')) return [];
+  const [missing, without] = state === undefined ? ['state-dir', 'without'] : ['manifests', 'beside'];
+  return [`${said.nameOf('cri-endpoint')} has no effect ${without} ${said.nameOf(missing)}`];
 }
 
 interface Evaluated {

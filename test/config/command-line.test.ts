@@ -94,11 +94,15 @@ describe('a value is taken as it is meant', () => {
     [['--control-socket', '/run/other.sock'], 'controlSocket', '/run/other.sock'],
     [['--control-socket='], 'controlSocket', undefined],
     [['--connection-log', '/var/log/a.log'], 'connectionLog', '/var/log/a.log'],
-    [['--state-dir', '/var/lib/a'], 'state', { directory: '/var/lib/a', waitMs: 10_000, maxAgeMs: 0 }],
     [
-      ['--state-dir', '/a', '--state-wait', '1s', '--state-max-age', '72h'],
+      ['--state-dir', '/var/lib/a'],
       'state',
-      { directory: '/a', waitMs: 1_000, maxAgeMs: 259_200_000 },
+      { directory: '/var/lib/a', waitMs: 10_000, maxAgeMs: 0, criSocket: undefined },
+    ],
+    [
+      ['--state-dir', '/a', '--state-wait', '1s', '--state-max-age', '72h', '--cri-endpoint', 'unix:///run/cri.sock'],
+      'state',
+      { directory: '/a', waitMs: 1_000, maxAgeMs: 259_200_000, criSocket: '/run/cri.sock' },
     ],
     [['--state-dir', '/a', '--state-dir='], 'state', undefined],
     [['--control-socket', `/${'x'.repeat(98)}`], 'controlSocket', `/${'x'.repeat(98)}`],
@@ -563,6 +567,7 @@ describe('what is no flag of ours is refused', () => {
     [['--__proto__.v', '9'], /unknown flag/],
     [['--_', 'x'], /unknown flag "--_"/],
     [['--bind-address.x', '1'], /unknown flag/],
+    [['--cri-endpoint', 'tcp://localhost:1'], /not the address of a Unix socket, such as unix:/],
     [['--state-dir', 'state'], /^--state-dir "state": not the absolute path of a directory/],
     [['--control-socket', 'control.sock'], /^--control-socket "control\.sock": not the absolute path of a file/],
     [['--control-socket', '/run/'], /not the absolute path of a file/],
@@ -661,4 +666,14 @@ test('ranges of cluster IPs are one for each family, and for files alone', () =>
   for (const name of ['service-cluster-ip-range', 'allow-loopback-endpoints']) {
     assert.ok(warnings.includes(`--${name} has no effect without --manifests`), name);
   }
+});
+
+test('the container runtime is asked only beside a state of an API server', () => {
+  const warningsOf = (...args: readonly string[]) => {
+    const line = parseCommandLine(['--cri-endpoint=/run/cri.sock', ...args]);
+    return line.kind === 'run' ? line.warnings.filter((each) => each.includes('cri-endpoint')) : [];
+  };
+  assert.deepEqual(warningsOf('--kubeconfig=/x'), ['--cri-endpoint has no effect without --state-dir']);
+  assert.deepEqual(warningsOf('--manifests=/x', '--state-dir=/y'), ['--cri-endpoint has no effect beside --manifests']);
+  assert.deepEqual(warningsOf('--kubeconfig=/x', '--state-dir=/y'), []);
 });

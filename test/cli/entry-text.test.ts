@@ -35,6 +35,11 @@ describe('an entry of the connection log for people', () => {
     assert.match(entryText(entry({ client: endpointAt('fd00::7', 80) })), / \[fd00::7\]:80 /);
   });
 
+  test('says how long the client waited, before whom it had in vain', () => {
+    const line = entryText(entry({ waitedMs: 1_500, tries: FAILED }));
+    assert.match(line, / default\/web:http, waited 1\.5s, not 10\.244\.1\.8:8080 \(refused\)$/);
+  });
+
   test('times take few columns', () => {
     const times = [0, 9.96, 10.6, 999.9, 1_000, 9_999, 10_000, 119_999, 120_000, 7_200_000, 172_800_000];
     const texts = ['0.0ms', '9.9ms', '10ms', '999ms', '1.0s', '9.9s', '10s', '119s', '2m', '2h', '2d'];

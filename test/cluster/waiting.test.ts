@@ -43,6 +43,23 @@ describe('Services at zero replicas', () => {
   const metricOf = async (name: string, service: string) =>
     metric(await cluster.environment.metricsText(), `userspace_proxy_${name}`, `service="${service}"`);
 
+  const stateOf = async (name: string): Promise<string> => {
+    return JSON.parse(await run('list', `${NAMESPACE}/${name}`, '-o', 'json')).services[0].state;
+  };
+
+  const node = (argv: readonly string[]) =>
+    cluster.environment.topology.node.run([
+      PROGRAM,
+      ...argv,
+      `--control-socket=${cluster.environment.proxy.controlSocket}`,
+    ]);
+
+  const run = async (...argv: readonly string[]): Promise<string> => {
+    const { code, stdout, stderr } = await node(argv);
+    assert.equal(code, 0, stderr);
+    return stdout;
+  };
+
   /**
    * Plays OpenShift's unidling controller (openshift/openshift-controller-manager `pkg/unidling/controller`): the last
    * event with the reason NeedPods counts, unless its `lastTimestamp` lies before the mark. It scales up and takes the
@@ -93,13 +110,16 @@ describe('Services at zero replicas', () => {
     shims.forget();
     await cluster.setEndpoints(name, []);
     await waitFor('it sleeps', async () => {
-      const [listed] = JSON.parse(await listOf(name)).services;
-      return listed.state === 'idle';
+      return (await stateOf(name)) === 'idle';
     });
     const answer = ask(service);
     await waitFor('a call', async () => (await calls(name)).length === 1);
-    const [listed] = JSON.parse(await listOf(name)).services;
-    assert.equal(listed.state, 'waiting');
+    assert.equal(await stateOf(name), 'waiting');
+    const connections = await run('list', '-c', `${NAMESPACE}/${name}`);
+    assert.match(connections, /^TCP [ \d:]+ WAITING +10\.244\.1\.20:\d+ +\S+:80 +- +test\/asleep-\d+:http$/m);
+    const explained = await node(['explain', `${service.host}:80`]);
+    assert.equal(explained.code, 1);
+    assert.match(explained.stdout, /takes it; the client would wait up to 1m0s: it has no endpoints/);
     await cluster.setEndpoints(name, POD_ADDRESSES.slice(1, 2));
     assert.equal((await answer).name, 'pod-2');
     await cluster.isUp(service, ['pod-2']);
@@ -120,10 +140,4 @@ describe('Services at zero replicas', () => {
       /goes without kube-userspace-proxy\/wait-for-endpoints: it is "soon"; write "0", or a /,
     );
   });
-
-  function listOf(service: string): Promise<string> {
-    const { node } = cluster.environment.topology;
-    const socket = `--control-socket=${cluster.environment.proxy.controlSocket}`;
-    return node.output([PROGRAM, 'list', `${NAMESPACE}/${service}`, '-o', 'json', socket]);
-  }
 });

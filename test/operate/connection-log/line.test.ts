@@ -23,6 +23,11 @@ describe('a line of the connection log', () => {
     assert.equal('client' in rest || 'backend' in rest, false);
   });
 
+  test('says how long the client waited for an endpoint, where it did', () => {
+    const line = entryLine(entry({ ending: 'refused-wait-timeout', waitedMs: 1_000.12345 }));
+    assert.match(line, /"end":"refused-wait-timeout",.*"ms":1043.252,"waited":1000.123,"retries":0}\n$/);
+  });
+
   test('is one line, whatever is in a name', () => {
     const line = entryLine(entry({ name: 'a/b\n"\u2028\u001b[2J' as never }));
     assert.match(line, /^[\u0020-\u007e]*\n$/);

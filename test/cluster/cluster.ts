@@ -97,8 +97,17 @@ export class Cluster {
 
   /** Standard output of `kubectl` for an administrator. */
   kubectl(args: readonly string[], input = ''): Promise<string> {
+    return this.#asAdmin('KUBECTL', args, input);
+  }
+
+  /** Standard output of `helm` for an administrator. */
+  helm(args: readonly string[]): Promise<string> {
+    return this.#asAdmin('HELM', args);
+  }
+
+  #asAdmin(program: 'KUBECTL' | 'HELM', args: readonly string[], input = ''): Promise<string> {
     const kubeconfig = this.environment.temporary('admin.kubeconfig');
-    return this.environment.topology.node.output([binary('KUBECTL'), '--kubeconfig', kubeconfig, ...args], { input });
+    return this.environment.topology.node.output([binary(program), '--kubeconfig', kubeconfig, ...args], { input });
   }
 
   /** A name that no other caller has. */

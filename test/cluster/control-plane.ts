@@ -25,7 +25,7 @@ const PORT = 6443;
 const ETCD_PORT = 2379;
 
 /** A path from the environment, where `scripts/test-cluster` puts it. */
-export function binary(variable: 'KUBE_APISERVER' | 'ETCD' | 'KUBECTL'): string {
+export function binary(variable: 'KUBE_APISERVER' | 'ETCD' | 'KUBECTL' | 'HELM'): string {
   const path = process.env[variable];
   if (path !== undefined && existsSync(path)) return path;
   throw new Error(`${variable} names no program; run scripts/test-cluster, which finds or builds it`);

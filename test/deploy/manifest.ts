@@ -15,15 +15,10 @@ export function deployedObjects(): Map<string, any> {
   return new Map(documentsOf(readFileSync(DAEMON_SET_FILE, 'utf8')).map((object) => [object.kind, object]));
 }
 
-/** What the kubelet would start on this node: the DaemonSet's arguments, or with another address of the API server. */
-export function deployedArguments({ node, server }: { node: string; server?: string }): string[] {
+/** What the kubelet would start on this node: the DaemonSet's arguments. */
+export function deployedArguments({ node }: { node: string }): string[] {
   const [{ args, env }] = deployedObjects().get('DaemonSet').spec.template.spec.containers;
   const values: Record<string, string> = { NODE_NAME: node };
-  for (const { name, value } of env) values[name] ??= server ?? value;
+  for (const { name, value } of env) values[name] ??= value;
   return (args as string[]).map((argument) => argument.replace(/\$\((\w+)\)/g, (_, name) => values[name] ?? ''));
-}
-
-/** As `NET_ADMIN`. */
-export function deployedCapabilities(): string[] {
-  return deployedObjects().get('DaemonSet').spec.template.spec.containers[0].securityContext.capabilities.add;
 }

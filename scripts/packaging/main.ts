@@ -1,32 +1,38 @@
 /*
  * Lays out what a release consists of. `--out DIR` says where to, `--arch ARCHITECTURE` for which machines: for this
- * one unless others are named. `--notes` adds the text for its page.
+ * one unless others are named. `--release` adds where all of it comes from, and the text for its page.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { globSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import packageJson from '../../package.json' with { type: 'json' };
 import { COMMANDS } from '../../src/app/subcommands.ts';
 import { bundle, writeExecutable } from '../build.ts';
+import { chartOfVersion } from '../references/chart.ts';
+import { type ArchivedPackage, readPackages } from './archive.ts';
 import { debianChangelog, sectionOf } from './changelog.ts';
 import { type Component, componentsOf, thirdPartyNotices } from './components.ts';
-import { type PackagedFile, writeDebianPackage } from './debian.ts';
+import { debianFileName, writeDebianPackage } from './debian.ts';
+import { writeImage } from './image.ts';
 import { manual } from './manual.ts';
 import { releaseNotes } from './notes.ts';
 import { OWN_PLATFORM, type Platform, platformOf } from './platforms.ts';
-import { sbom } from './sbom.ts';
+import { provenance } from './provenance.ts';
+import { rpmFileName, writeRpm } from './rpm.ts';
+import { imageSbom, sbom } from './sbom.ts';
 import type { StagedFile } from './stage.ts';
+import type { PackagedFile, SystemPackage } from './system-package.ts';
 import { writeTarball } from './tarball.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 const MAINTAINER = 'The authors of kube-userspace-proxy <maintainers@kube-userspace-proxy.example>';
 
 const { name, version } = packageJson;
-/** `0.2.0-rc.1` comes before `0.2.0`, to Debian, too. */
-const debianVersion = version.replace('-', '~');
+/** `0.2.0-rc.1` comes before `0.2.0`, to package managers, too. */
+const packageVersion = version.replace('-', '~');
 
 /** The executable for a platform, and what is in it. */
 interface Build {
@@ -54,7 +60,7 @@ async function layOut(): Promise<void> {
     options: {
       out: { type: 'string', default: join(ROOT, 'dist') },
       arch: { type: 'string', multiple: true, default: [OWN_PLATFORM.architecture] },
-      notes: { type: 'boolean', default: false },
+      release: { type: 'boolean', default: false },
     },
   });
   const out = resolve(values.out);
@@ -67,17 +73,23 @@ async function layOut(): Promise<void> {
     writeFileSync(join(out, file), text);
     return file;
   };
-  const files: string[] = [];
   const { packages } = await bundle();
-  for (const platform of platforms) {
-    const build = await built(platform, packages);
-    files.push(...(await Promise.all([debianPackage(build, release), tarball(build, release)])));
-    files.push(write(`${name}_${version}_${platform.architecture}.cdx.json`, billOfMaterials(build, release)));
+  const builds: Build[] = [];
+  for (const platform of platforms) builds.push(await built(platform, packages));
+  const files: string[] = [];
+  for (const build of builds) {
+    files.push(...(await Promise.all([debianPackage(build, release), rpm(build, release), tarball(build, release)])));
+    files.push(write(`${name}_${version}_${build.platform.architecture}.cdx.json`, billOfMaterials(build, release)));
   }
-  files.push(write('Dockerfile', source('Dockerfile').replaceAll('@VERSION@', version)));
-  files.push(write('SHA256SUMS', files.map((file) => `${sha256(readFileSync(join(out, file)))}  ${file}\n`).join('')));
-  if (values.notes) files.push(write('release-notes.md', releaseNotes({ name, version, changes })));
-  process.stdout.write(files.map((file) => `${join(out, file)}\n`).join(''));
+  files.push(await image(builds, release), await chart(release));
+  const sums = new Map(files.map((file) => [file, sha256(readFileSync(join(out, file)))]));
+  if (values.release) {
+    const file = write(`${name}_${version}_provenance.json`, whereFrom(sums, values.arch));
+    sums.set(file, sha256(readFileSync(join(out, file))));
+  }
+  const written = [...sums.keys(), write('SHA256SUMS', [...sums].map(([file, sum]) => `${sum}  ${file}\n`).join(''))];
+  if (values.release) written.push(write('release-notes.md', releaseNotes({ name, version, changes })));
+  process.stdout.write(written.map((file) => `${join(out, file)}\n`).join(''));
 }
 
 async function built(platform: Platform, bundled: Iterable<string>): Promise<Build> {
@@ -93,37 +105,119 @@ async function built(platform: Platform, bundled: Iterable<string>): Promise<Bui
 }
 
 async function debianPackage(build: Build, { out, changes, epoch }: Release): Promise<string> {
-  const { architecture } = build.platform;
-  const file = `${name}_${version}_${architecture}.deb`;
   const doc = `usr/share/doc/${name}`;
-  const files: PackagedFile[] = [
-    ...installed(build, epoch).map((each) => ({ ...each, path: `usr/${each.path}` })),
-    { path: `usr/lib/systemd/system/${name}.service`, content: source(`deploy/${name}.service`), mode: 0o644 },
+  const description = systemPackage(build, { changes, epoch }, [
     { path: `usr/share/zsh/vendor-completions/_${name}`, content: completion('zsh'), mode: 0o644 },
-    { path: `etc/default/${name}`, content: defaults(), mode: 0o644, isConfiguration: true },
     { path: `${doc}/copyright`, content: source('packaging/debian/copyright'), mode: 0o644 },
-    { path: `${doc}/THIRD-PARTY-NOTICES.gz`, content: gzip(thirdPartyNotices(build.components)), mode: 0o644 },
     {
       path: `${doc}/changelog.gz`,
-      content: gzip(debianChangelog(changes, { name, version: debianVersion, maintainer: MAINTAINER, epoch })),
+      content: gzip(debianChangelog(changes, { name, version: packageVersion, maintainer: MAINTAINER, epoch })),
       mode: 0o644,
     },
-  ];
-  const description = {
-    version: debianVersion,
-    architecture,
-    maintainer: MAINTAINER,
-    control: source('packaging/debian/control'),
-    scripts: Object.fromEntries(
-      ['postinst', 'prerm', 'postrm'].map((script) => [script, source(`packaging/debian/${script}`)]),
-    ),
-    files,
-  };
-  await writeDebianPackage(join(out, file), description, epoch);
+  ]);
+  const file = debianFileName(description);
+  await writeDebianPackage(join(out, file), description, source('packaging/debian/control'), epoch);
   return file;
 }
 
-/** To be unpacked in /usr/local, by an administrator or by the Dockerfile. */
+async function rpm(build: Build, { out, changes, epoch }: Release): Promise<string> {
+  const description = systemPackage(build, { changes, epoch }, [
+    { path: `usr/share/zsh/site-functions/_${name}`, content: completion('zsh'), mode: 0o644 },
+    { path: `usr/share/doc/${name}/LICENSE`, content: source('LICENSE'), mode: 0o644 },
+  ]);
+  const file = rpmFileName(description);
+  await writeRpm(join(out, file), description, source(`packaging/rpm/${name}.spec`), epoch);
+  return file;
+}
+
+/** With what is the same on every system; `files` are those that have other places. */
+function systemPackage(
+  build: Build,
+  { changes, epoch }: Omit<Release, 'out'>,
+  files: readonly PackagedFile[],
+): SystemPackage {
+  const notices = gzip(thirdPartyNotices(build.components));
+  return {
+    name,
+    version: packageVersion,
+    architecture: build.platform.architecture,
+    maintainer: MAINTAINER,
+    changes,
+    scripts: {
+      afterInstall: source('packaging/scripts/after-install'),
+      beforeRemove: source('packaging/scripts/before-remove'),
+      afterRemove: source('packaging/scripts/after-remove'),
+    },
+    files: [
+      ...installed(build, epoch).map((each) => ({ ...each, path: `usr/${each.path}` })),
+      { path: `usr/lib/systemd/system/${name}.service`, content: source(`deploy/${name}.service`), mode: 0o644 },
+      { path: `etc/default/${name}`, content: defaults(), mode: 0o644, isConfiguration: true },
+      { path: `usr/share/doc/${name}/THIRD-PARTY-NOTICES.gz`, content: notices, mode: 0o644 },
+      ...files,
+    ],
+  };
+}
+
+/** One archive for all platforms: whoever pulls the image gets the right one. */
+async function image(builds: readonly Build[], { out, epoch }: Release): Promise<string> {
+  const file = `${name}_${version}_oci.tar`;
+  const packages = debianPackages();
+  await writeImage(join(out, file), {
+    version,
+    epoch,
+    entrypoint: `/usr/local/sbin/${name}`,
+    labels: {
+      'org.opencontainers.image.title': name,
+      'org.opencontainers.image.description': packageJson.description,
+      'org.opencontainers.image.licenses': packageJson.license,
+      'org.opencontainers.image.version': version,
+    },
+    platforms: builds.map((build) => {
+      const { architecture } = build.platform;
+      const own = packages.filter((each) => each.architecture === architecture);
+      const doc = `usr/local/share/doc/${name}`;
+      return {
+        architecture,
+        packages: own,
+        files: [
+          { path: `usr/local/sbin/${name}`, content: build.executable, mode: 0o755 },
+          { path: `usr/local/lib/${name}/koffi.node`, content: build.addon, mode: 0o644 },
+          { path: `${doc}/LICENSE`, content: source('LICENSE'), mode: 0o644 },
+          { path: `${doc}/THIRD-PARTY-NOTICES`, content: thirdPartyNotices(build.components), mode: 0o644 },
+          { path: `${doc}/sbom.cdx.json`, content: imageSbom(billOfMaterials(build, { epoch }), own), mode: 0o644 },
+        ],
+      };
+    }),
+  });
+  return file;
+}
+
+/** The Helm chart, as `helm package` would have it. */
+async function chart({ out, epoch }: Release): Promise<string> {
+  const folder = `deploy/helm/${name}`;
+  const files = globSync(`${folder}/**/{*,.helmignore}`, { cwd: ROOT })
+    .filter((path) => statSync(join(ROOT, path)).isFile())
+    .map((path): StagedFile => {
+      const content = path.endsWith('/Chart.yaml') ? chartOfVersion(source(path), version) : source(path);
+      return { path: path.slice('deploy/helm/'.length), content, mode: 0o644 };
+    });
+  const file = `${name}-chart-${version}.tgz`;
+  await writeTarball(join(out, file), files, epoch);
+  return file;
+}
+
+function debianPackages(): ArchivedPackage[] {
+  return readPackages(source('packaging/image/packages'));
+}
+
+function whereFrom(subjects: ReadonlyMap<string, string>, architectures: readonly string[]): string {
+  const lockfile = source('package-lock.json');
+  const commit = git('rev-parse', 'HEAD').trim();
+  const packages = debianPackages().filter(({ architecture }) => architectures.includes(architecture));
+  return provenance({ version, architectures, subjects, commit, lockfile, packages });
+}
+
+/** To be unpacked in /usr/local by an administrator. */
 async function tarball(build: Build, { out, epoch }: Release): Promise<string> {
   const file = `${name}_${version}_linux_${build.platform.architecture}.tar.gz`;
   const doc = `share/doc/${name}`;
@@ -158,10 +252,10 @@ function completion(shell: string): Buffer {
 }
 
 function defaults(): string {
-  return source(`packaging/debian/${name}.default`);
+  return source(`packaging/${name}.default`);
 }
 
-function billOfMaterials({ executable, components }: Build, { epoch }: Release): string {
+function billOfMaterials({ executable, components }: Build, { epoch }: Pick<Release, 'epoch'>): string {
   return sbom(ROOT, { name, sha256: sha256(executable), epoch }, components);
 }
 
@@ -169,7 +263,7 @@ function billOfMaterials({ executable, components }: Build, { epoch }: Release):
  * When what is packaged was made, in seconds since 1970: the last commit, so that its time says nothing of this build.
  */
 function sourceDateEpoch(): number {
-  const text = process.env['SOURCE_DATE_EPOCH'] ?? lastCommit();
+  const text = process.env['SOURCE_DATE_EPOCH'] ?? git('log', '-1', '--format=%ct');
   const seconds = Number(text);
   if (text.trim() === '' || !Number.isInteger(seconds) || seconds < 0) {
     throw new Error(`SOURCE_DATE_EPOCH is ${JSON.stringify(text)}; give it as seconds since 1970`);
@@ -177,10 +271,12 @@ function sourceDateEpoch(): number {
   return seconds;
 }
 
-function lastCommit(): string {
-  const { status, stdout, stderr } = spawnSync('git', ['log', '-1', '--format=%ct'], { cwd: ROOT, encoding: 'utf8' });
+function git(...args: readonly string[]): string {
+  const { status, stdout, stderr } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });
   if (status === 0) return stdout;
-  throw new Error(`git does not tell when the last commit was made; give SOURCE_DATE_EPOCH (${stderr?.trim()})`);
+  throw new Error(
+    `git does not tell which commit this is; outside of a checkout, give SOURCE_DATE_EPOCH (${stderr?.trim()})`,
+  );
 }
 
 function source(path: string): string {

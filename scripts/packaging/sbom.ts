@@ -1,3 +1,5 @@
+import { basename } from 'node:path';
+import type { ArchivedPackage } from './archive.ts';
 import type { Component } from './components.ts';
 import { npm } from './npm.ts';
 
@@ -80,4 +82,23 @@ function node(component: Item) {
     purl: `pkg:generic/node@${version}`,
     cpe: `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`,
   };
+}
+
+/** What is in an image: what is in its executable, and these packages. */
+export function imageSbom(ofExecutable: string, packages: readonly ArchivedPackage[]): string {
+  const document = JSON.parse(ofExecutable) as Description;
+  const system = packages.map(({ architecture, sha256, path }) => {
+    const [name = '', encoded = ''] = basename(path, '.deb').split('_');
+    const version = decodeURIComponent(encoded);
+    return {
+      type: 'library',
+      'bom-ref': `${name}@${version}`,
+      name,
+      version,
+      purl: `pkg:deb/debian/${name}@${encodeURIComponent(version)}?arch=${architecture}&distro=debian-12`,
+      hashes: [{ alg: 'SHA-256', content: sha256 }],
+    };
+  });
+  const components = [...document.components, ...system];
+  return `${JSON.stringify({ ...document, components }, undefined, 2)}\n`;
 }

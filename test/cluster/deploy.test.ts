@@ -158,7 +158,8 @@ describe('deploy on a real server', () => {
         return data['config.yaml'];
       };
       for (const { args } of [container, ...pod.spec.initContainers]) {
-        const line = parseCommandLine(args, readFile);
+        const started = args.map((each: string) => each.replace('$(NODE_NAME)', 'node-1'));
+        const line = parseCommandLine(started, readFile);
         assert.ok(line.kind === 'run' || line.kind === 'init', JSON.stringify(line));
         if (line.kind !== 'run') continue;
         assert.equal(line.config.iptablesSyncPeriodMs, 60_000);

@@ -23,6 +23,15 @@ done
 exec setpriv --bounding-set="$bounding" --no-new-privs "$@"
 `;
 
+interface Volume {
+  readonly name: string;
+  readonly configMap?: {
+    readonly name: string;
+    readonly items: readonly { readonly key: string; readonly path: string }[];
+  };
+  readonly hostPath?: { readonly path: string; readonly type: string };
+}
+
 interface Mount {
   readonly name: string;
   readonly mountPath: string;
@@ -31,7 +40,8 @@ interface Mount {
 
 /**
  * Starts the one container of a DaemonSet that the API server has, as the kubelet would: with its arguments and
- * environment, the token of its account, the ConfigMaps that it mounts, and its capabilities. The network is the node's.
+ * environment, the token of its account, what it mounts (folders of the node are empty), and its capabilities. The
+ * network is the node's.
  */
 export async function startAsPod(cluster: Cluster, namespace: string, name: string): Promise<ProxyProcess> {
   const get = async (kind: string, name: string) =>
@@ -48,12 +58,13 @@ export async function startAsPod(cluster: Cluster, namespace: string, name: stri
   const token = await cluster.kubectl(['create', 'token', spec.serviceAccountName, '--namespace', namespace]);
   write(`${account}/token`, token.trim());
   copyFileSync(cluster.plane.caFile, join(files, account, 'ca.crt'));
-  for (const { name: volume, configMap } of spec.volumes) {
-    if (configMap === undefined) continue;
-    const { data } = await get('configmap', configMap.name);
-    for (const mount of (container.volumeMounts as Mount[]).filter(({ name }) => name === volume)) {
-      if (mount.subPath !== undefined) write(mount.mountPath, data[mount.subPath]);
-      else for (const { key, path } of configMap.items) write(join(mount.mountPath, path), data[key]);
+  for (const { name: volume, configMap, hostPath } of spec.volumes as Volume[]) {
+    const mounts = (container.volumeMounts as Mount[]).filter(({ name }) => name === volume);
+    const data = configMap === undefined ? {} : (await get('configmap', configMap.name)).data;
+    for (const { mountPath, subPath } of mounts) {
+      if (hostPath?.type === 'DirectoryOrCreate') mkdirSync(join(files, mountPath), { recursive: true });
+      if (subPath !== undefined) write(mountPath, data[subPath]);
+      else for (const { key, path } of configMap?.items ?? []) write(join(mountPath, path), data[key]);
     }
   }
 

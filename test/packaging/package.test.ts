@@ -53,7 +53,7 @@ const FORMATS = [
     // Of what is installed here, rpm knows nothing; release.test.ts looks at what the package needs.
     install: ['rpm', '--force-debian', '--nodeps', '--upgrade'],
     remove: ['rpm', '--erase', NAME],
-    purge: ['rm', `/etc/default/${NAME}.rpmsave`],
+    purge: ['rm', '-r', `/etc/default/${NAME}.rpmsave`, `/var/lib/${NAME}`],
     verify: ['rpm', '--verify', '--nodeps', NAME],
     zsh: '/usr/share/zsh/site-functions',
     kept: [`/etc/default/${NAME}.rpmsave`],

@@ -21,8 +21,8 @@ interface Lockfile {
 }
 
 /**
- * What the files were made of, and how: a statement of in-toto (v1) with the predicate "provenance" of SLSA (v1). It has
- * no time and no name of a machine, so whoever builds the commit gets the same bytes.
+ * What the files were made of, and how: a statement of in-toto (v1) with the predicate "provenance" of SLSA (v1). It
+ * has no time and no name of a machine, so whoever builds the commit gets the same bytes.
  */
 export function provenance(made: Provenance): string {
   const { version, architectures, subjects, commit, packages } = made;

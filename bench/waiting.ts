@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { createFastDataPlane } from '../src/engine/fast/create.ts';
+import { createNodeDataPlane, loadKernelSockets } from '../src/engine/node/node-data-plane.ts';
 import { endProcess } from '../src/kernel/process.ts';
 import type { Backends } from '../src/model/data-plane.ts';
 import { systemClock } from '../src/util/system-clock.ts';
@@ -10,9 +11,9 @@ import { RecordingLog } from '../test/fakes/recording-log.ts';
 import { listenSpec } from '../test/support/listen-spec.ts';
 
 /*
- * `scripts/bench waiting [CLIENTS]`: clients that wait for an endpoint: what each costs in memory, and how long after
- * the endpoint's arrival they are served. Each has sent a byte, and is served when it comes back. Data plane, echo and
- * clients are a process each.
+ * `scripts/bench waiting [CLIENTS] [fast|node]`: clients that wait for an endpoint: what each costs in memory, and how
+ * long after the endpoint's arrival they are served. Each has sent a byte, and is served when it comes back. Data
+ * plane, echo and clients are a process each.
  */
 
 const ROUNDS = 5;
@@ -25,13 +26,13 @@ interface Measured {
   readonly cpuMs: number;
 }
 
-const [, file = '', role = '1000'] = process.argv;
+const [, file = '', role = '1000', engine = 'fast'] = process.argv;
 if (role === 'plane') await runPlane();
 else if (role === 'echo') await runEcho();
 else await main(Number(role));
 
 async function main(clients: number): Promise<void> {
-  const [plane, echo] = [fork(file, ['plane']), fork(file, ['echo'])];
+  const [plane, echo] = [fork(file, ['plane', engine]), fork(file, ['echo'])];
   const [[{ port }], [{ port: endpoint }]] = await Promise.all([once(plane, 'message'), once(echo, 'message')]);
   // The first round makes the memory that all later ones use again.
   const { kib } = await round(plane, { port, endpoint, clients });
@@ -43,7 +44,7 @@ async function main(clients: number): Promise<void> {
       .toSorted((a, b) => a - b)
       .map((each) => each.toFixed(0))
       .join(', ');
-  console.log(`${clients} waiting clients, ${ROUNDS} rounds:`);
+  console.log(`${clients} waiting clients, engine ${engine}, ${ROUNDS} rounds:`);
   console.log(`first served after (ms)  ${of('firstMs')}`);
   console.log(`all served after (ms)    ${of('lastMs')}`);
   console.log(`our processor time (ms)  ${of('cpuMs')}`);
@@ -85,8 +86,11 @@ async function measured(plane: ChildProcess): Promise<Measured> {
 }
 
 async function runPlane(): Promise<void> {
-  const setup = { observer: textObserver([]), clock: systemClock, log: new RecordingLog() };
-  const plane = await createFastDataPlane({ ...setup, options: { ...OPTIONS, workers: 1 } });
+  const setup = { observer: textObserver([]), clock: systemClock };
+  const plane =
+    engine === 'node'
+      ? createNodeDataPlane({ ...setup, options: OPTIONS, random: Math.random, kernel: await loadKernelSockets() })
+      : await createFastDataPlane({ ...setup, options: { ...OPTIONS, workers: 1 }, log: new RecordingLog() });
   const spec = listenSpec({ name: 'bench/waiting', protocol: 'TCP', address: '127.0.0.1', port: 0 });
   const backends = (endpoint: number | undefined): Backends => ({
     endpoints: endpoint === undefined ? [] : [endpointAt('127.0.0.1', endpoint)],

@@ -66,13 +66,10 @@ export abstract class TcpConnection<
   #ending: Ending = 'client-end';
   /** Of a half-open connection, or of a broken one. */
   readonly #timer = new Deadline(this);
-  #isWatched = false;
-  /** If it has been in the waiting room, until an endpoint has answered. */
+  /** If it has been in the waiting room, until an endpoint has answered. Its client is watched then. */
   #waiter: Waiter | undefined;
   /** Only where connections may not become older than some age. */
   #age: Alarm | undefined;
-  /** It has reached that age. */
-  #isAged = false;
 
   constructor(port: Place, client: Endpoint | undefined, errand?: Home) {
     super(port, errand);
@@ -98,7 +95,7 @@ export abstract class TcpConnection<
     const { address } = clientName;
     const cause = port.causeBehind(address);
     if (cause === undefined) this.dial({ candidates: port.picker.pick(address, port.thread.nowMs), isNew: true });
-    else this.#await(cause);
+    else if (this.#await(cause)) this.#watch();
   }
 
   /** Finds an endpoint for its client. May be over before this returns. */
@@ -109,7 +106,7 @@ export abstract class TcpConnection<
       return;
     }
     if (isNew && this.isPassedOn(candidates, kept)) return;
-    if (!this.#watch()) return;
+    if (this.#waiter === undefined && !this.#watch()) return;
     if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
     const dial = new TcpDial<Each>(this, candidates, kept, tries);
     this.dialling = dial;
@@ -252,7 +249,7 @@ export abstract class TcpConnection<
   /** It has waited in another process. */
   protected awaitAgain(record: WaitRecord): void {
     this.#waiter = new Waiter(this, record, this.port.thread.nowMs);
-    this.#await(this.port.causeOf('no-endpoints'));
+    if (this.#await(this.port.causeOf('no-endpoints'))) this.#watch();
   }
 
   protected get waitRecord(): WaitRecord | undefined {
@@ -310,20 +307,21 @@ export abstract class TcpConnection<
 
   /** False when it cannot be, and the connection is over. */
   #watch(): boolean {
-    if (!this.#isWatched && !this.watchClient()) {
-      this.cut('proxy-error');
-      return false;
-    }
-    this.#isWatched = true;
-    return true;
+    if (this.watchClient()) return true;
+    this.cut('proxy-error');
+    return false;
   }
 
-  /** It waits for an endpoint, or is refused. */
-  #await(cause: Cause): void {
+  /** False when it may not wait for an endpoint, and is refused. */
+  #await(cause: Cause): boolean {
     this.#waiter ??= new Waiter(this);
     const refusal = this.port.wait(this.#waiter, cause);
-    if (refusal === undefined) this.#watch();
-    else this.refuse(refusal);
+    if (refusal !== undefined) this.refuse(refusal);
+    return refusal === undefined;
+  }
+
+  get #isAged(): boolean {
+    return this.#ending === 'proxy-age';
   }
 
   #leaveRoom(): void {
@@ -348,7 +346,6 @@ export abstract class TcpConnection<
    */
   #endAged(): void {
     if (!this.isOpen) return;
-    this.#isAged = true;
     this.#ending = 'proxy-age';
     this.#beginHalfOpen();
     this.#pump(this.clientSide);

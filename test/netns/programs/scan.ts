@@ -1,26 +1,34 @@
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 
-const PORTS = 65_535;
 const AT_ONCE = 256;
 
-/** Every port of a host that accepts a connection, or answers a datagram, in order. Silence counts as none. */
-export async function answeringPorts(args: {
-  host: string;
-  protocol: 'tcp' | 'udp';
-  timeoutMs: number;
-}): Promise<number[]> {
-  const ports = args.protocol === 'tcp' ? await accepting(args) : await answering(args);
+interface Scan {
+  readonly host: string;
+  /** From the first to the last of each. */
+  readonly ports: readonly (readonly [first: number, last: number])[];
+  readonly timeoutMs: number;
+}
+
+/** Every port of these that accepts a connection, or answers a datagram, in order. Silence counts as none. */
+export async function answeringPorts({
+  protocol,
+  ...scan
+}: Scan & { readonly protocol: 'tcp' | 'udp' }): Promise<number[]> {
+  const ports = protocol === 'tcp' ? await accepting(scan) : await answering(scan);
   return ports.sort((a, b) => a - b);
 }
 
-async function accepting({ host, timeoutMs }: { host: string; timeoutMs: number }): Promise<number[]> {
+function* each(ports: Scan['ports']): Iterable<number> {
+  for (const [first, last] of ports) for (let port = first; port <= last; port++) yield port;
+}
+
+async function accepting({ host, ports, timeoutMs }: Scan): Promise<number[]> {
   const found: number[] = [];
-  let next = 1;
+  const left = each(ports)[Symbol.iterator]();
   const worker = async () => {
-    while (next <= PORTS) {
-      const port = next++;
-      if (await accepts(host, port, timeoutMs)) found.push(port);
+    for (let next = left.next(); !next.done; next = left.next()) {
+      if (await accepts(host, next.value, timeoutMs)) found.push(next.value);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
@@ -46,14 +54,15 @@ function accepts(host: string, port: number, timeoutMs: number): Promise<boolean
  * Sends to every port from one socket: in batches, so that the receiver keeps up, and twice, because a datagram may get
  * lost. Waits after the last one.
  */
-async function answering({ host, timeoutMs }: { host: string; timeoutMs: number }): Promise<number[]> {
+async function answering({ host, ports, timeoutMs }: Scan): Promise<number[]> {
   const found = new Set<number>();
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
   socket.on('message', (_, { port }) => found.add(port));
   for (let round = 1; round <= 2; round++) {
-    for (let port = 1; port <= PORTS; port++) {
+    let count = 0;
+    for (const port of each(ports)) {
       const sent = new Promise((resolve) => socket.send('who', port, host, resolve));
-      if (port % AT_ONCE === 0) await sent;
+      if (++count % AT_ONCE === 0) await sent;
     }
   }
   await new Promise((resolve) => setTimeout(resolve, timeoutMs));

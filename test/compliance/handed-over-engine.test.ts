@@ -10,6 +10,7 @@ import type { ListenerId } from '../../src/model/service-port.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { passOn } from '../engine/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { WORKER_SCRIPT } from '../support/worker-script.ts';
 import { dataPlaneCompliance, type EngineFactory } from './data-plane.ts';
 
 /**
@@ -129,6 +130,7 @@ const create: EngineFactory = ({ options, ...setup }) =>
     options: { ...options, workers: 1 },
     clock: systemClock,
     log: new RecordingLog(),
+    entry: WORKER_SCRIPT,
   });
 
 dataPlaneCompliance('the fast engine, handed over again and again', async (setup) => {

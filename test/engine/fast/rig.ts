@@ -14,6 +14,7 @@ import { OPTIONS, textObserver } from '../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
+import { WORKER_SCRIPT } from '../../support/worker-script.ts';
 
 export { OPTIONS };
 
@@ -37,7 +38,7 @@ interface RigOptions {
 /** The fast engine under the machine's clock, with real sockets and threads. */
 export async function fastRig(
   t: TestContext,
-  { workers = 1, clock = systemClock, entry, congestionControl, spread, ...limits }: RigOptions = {},
+  { workers = 1, clock = systemClock, entry = WORKER_SCRIPT, congestionControl, spread, ...limits }: RigOptions = {},
 ): Promise<FastRig> {
   const events: string[] = [];
   const log = new RecordingLog();
@@ -46,7 +47,7 @@ export async function fastRig(
     observer: textObserver(events),
     clock,
     log,
-    ...(entry !== undefined && { entry }),
+    entry,
     ...(spread !== undefined && { spread }),
   });
   t.after(() => plane.shutdown());

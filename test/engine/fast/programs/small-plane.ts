@@ -5,6 +5,7 @@ import { systemClock } from '../../../../src/util/system-clock.ts';
 import { endpointAt, OPTIONS, textObserver } from '../../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
+import { WORKER_SCRIPT } from '../../../support/worker-script.ts';
 
 /*
  * A data plane with one Service port, in a process whose limits a test may set. Arguments: the backend's port, its
@@ -20,6 +21,7 @@ const plane = await createFastDataPlane({
   observer: textObserver(events),
   clock: systemClock,
   log,
+  entry: WORKER_SCRIPT,
 });
 plane.knowClients({ families: ['IPv4'], nodeAddresses: [] });
 const port = await plane.open(

@@ -274,8 +274,8 @@ for (const at of [IPV4, IPV6]) {
           ['node', at.node, 40_010, 'served'],
         ]));
 
-      // Takes long. The rules are the same in both flavours, and the tests above meet them in both. Between these ranges
-      // no rule names a port, so one of the four looks there.
+      // Takes long. The rules are the same in both flavours, and the tests above meet them in both. Between these
+      // ranges no rule names a port, so one of the four looks there.
       const [ports, which] =
         bindAddress === '0.0.0.0'
           ? [[[1, 65_535]] as const, "of the node's 65,535 ports"]

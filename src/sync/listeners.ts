@@ -75,8 +75,6 @@ interface Retry {
   readonly failures: number;
   /** The last of them. */
   readonly failure: string;
-  /** It waits for a local port, too. */
-  readonly lacksPort: boolean;
   readonly timer: Timer;
 }
 
@@ -113,6 +111,8 @@ export class Listeners {
   /** Names whose portal may differ from the last {@link takePortalDelta}. */
   readonly #changed = new Set<ServicePortName>();
   readonly #working = new Set<Promise<void>>();
+  /** Those that wait for a local port. */
+  readonly #lacking = new Set<Slot>();
   /** Those that are `retired`, so that nobody has to look for them. */
   readonly #retired = new Set<Slot>();
   readonly #lines: ServiceLog;
@@ -256,7 +256,7 @@ export class Listeners {
 
   stop(): void {
     this.#stopped = true;
-    for (const slot of this.#slots()) forgetRetry(slot);
+    for (const slot of this.#slots()) this.#forgetRetry(slot);
     this.#wake?.cancel();
     this.#wake = undefined;
   }
@@ -274,14 +274,12 @@ export class Listeners {
     for (const { slots } of this.#entries.values()) yield* slots;
   }
 
-  #slotsWhere(suits: (slot: Slot) => boolean): readonly Slot[] {
-    return [...this.#slots()].filter(suits);
-  }
-
   #slotOn(port: number, protocol: ProxiedProtocol): Slot | undefined {
-    return this.#slotsWhere(({ state }) => {
-      return state.kind === 'open' && state.localPort === port && state.protocol === protocol;
-    })[0];
+    for (const slot of this.#slots()) {
+      const { state } = slot;
+      if (state.kind === 'open' && state.localPort === port && state.protocol === protocol) return slot;
+    }
+    return undefined;
   }
 
   #entry(name: ServicePortName): Entry {
@@ -313,7 +311,7 @@ export class Listeners {
     const { id, state } = slot;
     const wanted = this.#wantedAt(slot);
     if (wanted === undefined) {
-      forgetRetry(slot);
+      this.#forgetRetry(slot);
       if (state.kind === 'open') this.#retire(slot, state);
     } else if (state.kind === 'open' && state.protocol === wanted.protocol) {
       if (state.leaving === 'retired') state.leaving = undefined;
@@ -395,7 +393,7 @@ export class Listeners {
     const servicePort = this.#entries.get(name)?.servicePort;
     try {
       const localPort = await this.#listen(slot, wanted);
-      forgetRetry(slot);
+      this.#forgetRetry(slot);
       // The Service port may have changed meanwhile.
       const latest = this.#wantedAt(slot);
       this.#opened(slot, { kind: 'open', protocol, localPort, leaving: latest === undefined ? 'retired' : undefined });
@@ -450,14 +448,23 @@ export class Listeners {
     if (lacksPort && failures === 1) this.#onUnserved({ name, ...error.why });
     this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: failure, retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
-    slot.state = { kind: 'closed', retry: { failures, failure, lacksPort, timer } };
+    if (lacksPort) this.#lacking.add(slot);
+    else this.#lacking.delete(slot);
+    slot.state = { kind: 'closed', retry: { failures, failure, timer } };
+  }
+
+  #forgetRetry(slot: Slot): void {
+    this.#lacking.delete(slot);
+    if (slot.state.kind !== 'closed' || slot.state.retry === undefined) return;
+    slot.state.retry.timer.cancel();
+    slot.state = CLOSED;
   }
 
   /** A local port is free again: tries again at once where one was lacking. */
   #wakeWaiting(): void {
     this.#wake ??= this.#options.clock.after(WAKE_MS, () => {
       this.#wake = undefined;
-      for (const slot of this.#slotsWhere(({ state }) => state.kind === 'closed' && state.retry?.lacksPort === true)) {
+      for (const slot of this.#lacking) {
         const { name, set } = slot;
         const protocol = this.#entries.get(name)?.servicePort?.protocol;
         if (protocol !== undefined && this.#options.ports.isWithinShare({ name, set, protocol })) this.#work(slot);
@@ -477,12 +484,6 @@ function isServing({ state }: Slot, protocol: ProxiedProtocol | undefined): bool
 
 function isRetired({ state }: Slot): boolean {
   return state.kind === 'open' && state.leaving === 'retired';
-}
-
-function forgetRetry(slot: Slot): void {
-  if (slot.state.kind !== 'closed' || slot.state.retry === undefined) return;
-  slot.state.retry.timer.cancel();
-  slot.state = CLOSED;
 }
 
 function localPortOf({ state }: Slot, { protocol }: ServicePort): number | undefined {

@@ -28,9 +28,16 @@ export function add(counters: Float64Array, counter: number, amount: number): vo
   counters[counter] = (counters[counter] as number) + amount;
 }
 
-/** Runs thousands of times per scrape, so it builds no list of entries first. */
-export function countersOf(array: Float64Array): Counters {
-  const counters: Partial<Counters> = {};
+const NOTHING = Object.freeze(Object.fromEntries(COUNTERS.map((name) => [name, 0])) as unknown as Counters);
+
+/** Of tens of thousands nearly all have counted nothing, and share one object: one of its own was 6 KB of garbage. */
+export function countersOf(array: Float64Array): Readonly<Counters> {
+  if (array.every(isZero)) return NOTHING;
+  const counters = { ...NOTHING };
   for (const name of COUNTERS) counters[name] = array[COUNTER[name]] ?? 0;
-  return counters as Counters;
+  return counters;
+}
+
+function isZero(value: number): boolean {
+  return value === 0;
 }

@@ -52,7 +52,7 @@ export class PortCounters {
     this.shared = memory.ports.take();
   }
 
-  read(): Counters {
+  read(): Readonly<Counters> {
     return countersOf(countersIn(this.shared));
   }
 
@@ -113,28 +113,28 @@ export class PortCounters {
 }
 
 /** Of one Service port, whose connections several workers count. */
-export function sumOf(all: readonly PortCounters[]): Counters {
-  const sum = (all[0] as PortCounters).read();
-  for (const each of all.slice(1)) addTo(sum, each.read());
-  return sum;
+export function sumOf(all: readonly PortCounters[]): Readonly<Counters> {
+  return all.slice(1).reduce((sum, each) => sumOfTwo(sum, each.read()), (all[0] as PortCounters).read());
 }
 
 /** The same for each endpoint. */
 export function endpointSums(all: readonly PortCounters[]): readonly EndpointStats[] {
   const sums = (all[0] as PortCounters).readEndpoints();
   if (all.length === 1) return sums;
-  const known = new Map(sums.map(({ endpoint, counters }) => [endpoint.name, counters]));
+  const known = new Map(sums.map((each) => [each.endpoint.name, each]));
   for (const each of all.slice(1)) {
     for (const { endpoint, counters } of each.readEndpoints()) {
       const sum = known.get(endpoint.name);
-      if (sum !== undefined) addTo(sum, counters);
+      if (sum !== undefined) known.set(endpoint.name, { ...sum, counters: sumOfTwo(sum.counters, counters) });
     }
   }
-  return sums;
+  return [...known.values()];
 }
 
-function addTo(sum: Counters, counters: Readonly<Counters>): void {
-  for (const name of COUNTERS) sum[name] += counters[name];
+function sumOfTwo(one: Readonly<Counters>, other: Readonly<Counters>): Readonly<Counters> {
+  const sum = { ...one };
+  for (const name of COUNTERS) sum[name] += other[name];
+  return sum;
 }
 
 function byName(endpoints: readonly EndpointCounters[]): ReadonlyMap<string, EndpointCounters> {

@@ -4,6 +4,8 @@ import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { COMMANDS } from '../../src/app/subcommands.ts';
 import { parse } from '../../src/cli/parser.ts';
+import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
+import { SCHEDULERS } from '../../src/model/scheduler.ts';
 
 /** Of a cell: about four lines of a column. */
 const MAX_WORDS = 40;
@@ -56,7 +58,7 @@ describe('README.md and docs/', () => {
   });
 
   // Not those that list flags of other programs, nor what is generated.
-  const others = ['flags', 'metrics', 'parity', 'performance'].map((name) => `docs/${name}.md`);
+  const others = ['flags', 'leaving-ipvs', 'metrics', 'parity', 'performance'].map((name) => `docs/${name}.md`);
   const guides = ['README.md', ...globSync('docs/*.md', { cwd: root }).filter((page) => !others.includes(page))];
 
   test('guides name flags that there are', () => {
@@ -82,6 +84,20 @@ describe('README.md and docs/', () => {
     );
     assert.deepEqual(unknown, []);
   });
+});
+
+test('docs/leaving-ipvs.md says what becomes of each flag of that mode, and of each scheduler', () => {
+  const page = read('docs/leaving-ipvs.md');
+  const flags = Object.entries(ACCEPTED_FLAGS).flatMap(([name, { of, ...rest }]) => {
+    const { field = '' } = rest as { readonly field?: string };
+    return of === 'ipvs mode' ? [`--${name}`, field] : [];
+  });
+  assert.ok(flags.length > 10, flags.join());
+  const names = [...flags, ...SCHEDULERS, 'dh', 'lblc', 'lblcr', 'ovf'].filter((name) => name !== '');
+  assert.deepEqual(
+    names.filter((name) => !page.includes(`\`${name}\``)),
+    [],
+  );
 });
 
 test('docs/parity.md names a test file in every row but a "no"', () => {

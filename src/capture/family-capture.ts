@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type Cidr, familyOf } from '../model/address.ts';
+import { type Cidr, cidrContains, familyOf } from '../model/address.ts';
 import {
   type Capture,
   CaptureError,
@@ -52,6 +52,8 @@ export class FamilyCapture implements Capture {
   readonly #replaced = new Map<string, Claim | undefined>();
   /** Since then the node has changed, so no flow is on the right way. */
   #isMoved = false;
+  /** Where cluster IPs come from. */
+  #blocks: readonly Cidr[] = [];
   /** Methods that may have something left in the kernel, and whether the log has that it cannot be removed. */
   readonly #left: Map<CaptureMethod, 'logged' | undefined>;
 
@@ -68,14 +70,14 @@ export class FamilyCapture implements Capture {
   }
 
   dropUnassigned(blocks: readonly Cidr[]): void {
-    const { family } = this.#options;
-    this.#backEnd.dropUnassigned(blocks.filter(({ network }) => familyOf(network) === family));
+    this.#blocks = blocks;
   }
 
   async sync({ verify }: { readonly verify: boolean }): Promise<Synced> {
     const node = this.#options.node() ?? this.#node;
     if (node === undefined) throw new Error(`this node has no ${this.#options.family} address to lead clients to`);
     const claims = await this.#claimsOn(node);
+    this.#backEnd.dropUnassigned(this.#blocks.filter((block) => isApart(block, node)));
     const { wereMissing } = await this.#backEnd.write({ verify });
     claims.settle();
     this.#found = new Map();
@@ -218,6 +220,15 @@ export class FamilyCapture implements Capture {
       }
     }
   }
+}
+
+/** A block that a mistake has made too wide must not cut nodes and pods off. */
+function isApart(block: Cidr, { family, hostAddress, pods }: NodeFacts): boolean {
+  if (familyOf(block.network) !== family || cidrContains(block, hostAddress)) return false;
+  return pods.every(
+    ({ source }) =>
+      source === undefined || !(cidrContains(block, source.network) || cidrContains(source, block.network)),
+  );
 }
 
 function isUdp(claim: Claim): claim is AddressClaim | NodePortClaim {

@@ -1,4 +1,4 @@
-import type { Cidr } from '../model/address.ts';
+import { type Cidr, specialRangeWithin } from '../model/address.ts';
 import { Field } from '../util/untrusted.ts';
 import { type Decoded, decoding } from './objects/decoded.ts';
 import { cidr, dnsSubdomain } from './objects/fields.ts';
@@ -45,5 +45,12 @@ const SERVICE_CIDRS: Resource<readonly Cidr[]> = {
 };
 
 export function decodeServiceCidr(object: unknown): Decoded<readonly Cidr[]> {
-  return decoding(() => Field.root(object).get('spec').get('cidrs').items().map(cidr));
+  return decoding(() => Field.root(object).get('spec').get('cidrs').items().map(block));
+}
+
+function block(field: Field): Cidr {
+  const read = cidr(field);
+  const special = specialRangeWithin(read);
+  if (special !== undefined) throw field.wrong(`it overlaps ${special.range} (${special.reason})`);
+  return read;
 }

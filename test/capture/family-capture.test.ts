@@ -7,6 +7,7 @@ import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { iptablesCapture, portBook } from '../support/capture.ts';
+import { cidr } from '../support/model.ts';
 import { nodeFacts, portal } from './fixtures.ts';
 
 const WEB = portal({ name: 'shop/web', clusterIPs: ['10.96.0.1'], nodePort: 30_080, localPort: 40_001 });
@@ -37,6 +38,17 @@ async function machine() {
   const isLeft = async () => /KUBE-PORTALS/.test(await before.save('IPv4', 'nat'));
   return { before, now, capture, ports, log, method, isLeft };
 }
+
+test('of the blocks of cluster IPs, those with addresses of this node or of pods are left alone', async () => {
+  const iptables = new FakeIptables();
+  const node = () => nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
+  const capture = iptablesCapture({ iptables, clock: new ManualClock(), log: new RecordingLog(), node });
+  const mistakes = ['192.168.0.0/16', '10.0.0.0/8', '10.244.7.0/24', 'fd00::/8'];
+  capture.dropUnassigned(['10.96.0.0/16', ...mistakes].map(cidr));
+  await capture.sync(CHANGED);
+  const rules = (await iptables.save('IPv4', 'nat')).match(/^-A KUBE-UNASSIGNED -d \S+ -p tcp/gm);
+  assert.deepEqual(rules, ['-A KUBE-UNASSIGNED -d 10.96.0.0/16 -p tcp']);
+});
 
 describe('a change of the method that captures', () => {
   test('keeps local ports and addresses, and removes what the other has installed once all is installed', async () => {

@@ -61,4 +61,5 @@ test('a server without them, and one that does not show them, is asked again onl
 test('a block that cannot be read is refused as a whole object', () => {
   assert.equal(decodeServiceCidr(block('odd', '10.96.0.0/16', 'nonsense')).status, 'invalid');
   assert.equal(decodeServiceCidr(block('odd', 7)).status, 'invalid');
+  assert.equal(decodeServiceCidr(block('all', '0.0.0.0/0')).status, 'invalid');
 });

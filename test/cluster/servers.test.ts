@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TCP } from '../netns/harness.ts';
+import { metric, TCP } from '../netns/harness.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { Admin, NAMESPACE } from './admin.ts';
@@ -102,6 +103,44 @@ describe('several API servers', { timeout: 600_000 }, () => {
       plane.signalApiServer('SIGCONT');
       await churn.stop();
     }
+  });
+});
+
+/** Passes connections on, from a port of loopback to the API server. */
+const RELAY = `const { connect, createServer } = require('node:net');
+createServer((one) => {
+  const other = connect(6443, '127.0.0.1');
+  for (const each of [one, other]) each.on('error', () => {});
+  one.pipe(other).pipe(one);
+}).listen(7443, '127.0.0.1', () => console.log('ready'));`;
+
+describe('the API servers that the cluster names', { timeout: 600_000 }, () => {
+  let cluster: Cluster;
+
+  before(async () => {
+    cluster = await Cluster.create();
+  });
+  after(() => cluster?.remove());
+
+  test('take over from one that is out of reach, by the name that is in their own certificates', async () => {
+    const { environment, plane, admin } = cluster;
+    const { host } = new URL(plane.server);
+    const kubeconfig = environment.temporary('by-loopback.kubeconfig');
+    const relay = environment.topology.node.spawn([process.execPath, '-e', RELAY], {}, ['ignore', 'pipe', 'inherit']);
+    await once(relay.stdout!, 'data');
+    plane.writeKubeconfig(kubeconfig, { user: 'proxy', server: 'https://localhost:7443' });
+    const proxy = await cluster.startProxy({ kubeconfig, args: ['--api-servers-from-cluster'] });
+    const before = await cluster.serve(web('before'), POD_ADDRESSES);
+    const usable = async () =>
+      metric(await environment.metricsText(), 'userspace_proxy_api_server_usable', `server="${host}"`);
+    await waitFor('the endpoints of default/kubernetes are known', async () => (await usable()) === 1);
+    relay.kill('SIGKILL');
+    const used = () => proxy.lines({ msg: 'Another API server is used from now on' });
+    await waitFor('it is used', () => used().length > 0);
+    assert.equal(used()[0]?.['server'], host);
+    const after = await admin.create('services', serviceObject(web('after')));
+    await environment.waitForRules(after.spec.clusterIP, 1);
+    await cluster.isUp(before, ['pod-1', 'pod-2', 'pod-3']);
   });
 });
 

@@ -15,7 +15,7 @@ import type { Table } from './iptables.ts';
  *   packets that NAT sent to be rejected or dropped: filter INPUT → KUBE-DOORS
  *   packets for a program of the node:               KUBE-DOORS → KUBE-LET-IN (health checks, docs/adr/0019)
  *
- * And one for addresses that only cluster IPs may have, behind the rules of other programs:
+ * And one for addresses that only cluster IPs may have, behind the rules of other programs (docs/adr/0044):
  *
  *   what no Service has: nat PREROUTING, OUTPUT → KUBE-UNASSIGNED
  */

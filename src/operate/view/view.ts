@@ -301,7 +301,7 @@ function stateOf(port: ServicePort, facts: Facts): Pick<ServiceView, 'state' | '
   }
   if (missing.length > 0) return { state: 'degraded', reason: `it ${foundText(goesWithout(missing))}` };
   if (trouble !== undefined) return { state: 'degraded', reason: trouble };
-  if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
+  if (ejected > 0) return { state: 'degraded', reason: whyEjected(port) };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
 }
 
@@ -319,6 +319,12 @@ function stateWithoutEndpoints(
 /** "1 client waits", "2 clients wait" */
 function waitText(waiting: number): string {
   return `${counted(waiting, 'client')} ${waiting === 1 ? 'waits' : 'wait'}`;
+}
+
+function whyEjected({ endpoints }: EndpointSet): string {
+  return endpoints.some(({ isDoubtful }) => isDoubtful)
+    ? 'endpoints of an earlier boot of this node are tried last until they answer'
+    : 'endpoints are ejected because they failed too often in a row';
 }
 
 /** Where its clients connect to: most of them, if there are several such addresses. */

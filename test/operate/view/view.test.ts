@@ -227,6 +227,14 @@ test('a Service is down while each endpoint that gets new connections is failing
   assert.deepEqual(states(), ['down', 'down']);
 });
 
+test('a Service whose endpoints of an earlier boot have not answered yet says so', () => {
+  const { carry, views } = setUp();
+  const endpoints = [endpoint('10.1.0.1'), { ...endpoint('10.1.0.2'), isDoubtful: true }] as const;
+  carry(servicePort('a/b', { endpoints }), { counters: { ejected: 1 } });
+  const [view] = views();
+  assert.deepEqual([view?.state, /^endpoints of an earlier boot/.test(view?.reason ?? '')], ['degraded', true]);
+});
+
 test('a summary has only the number of endpoints', () => {
   const { carry, views } = setUp();
   carry(servicePort('a/b', { draining: [endpoint('10.1.0.2')] }));

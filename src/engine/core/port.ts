@@ -157,7 +157,8 @@ export abstract class Port<Each extends Target = Target, Given extends Backends 
         },
       },
       maglevTables,
-      ejection: options,
+      // Others do not hear who answers, and so would never readmit one.
+      ...(this.isHome && { ejection: options }),
       onFree: (member) => this.#room?.freed(member),
     });
     this.update(this.#backends);

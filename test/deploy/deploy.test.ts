@@ -189,6 +189,27 @@ describe('deploy/kube-userspace-proxy.service', () => {
   });
 });
 
+describe('Dockerfile', () => {
+  const text = read('Dockerfile');
+
+  test('it names the capabilities that the manifest asks for', () => {
+    assert.deepEqual(
+      [...text.matchAll(/--cap-add (\w+)/g)].map(([, name]) => name),
+      CAPABILITIES,
+    );
+  });
+
+  test('it installs what is below the program in the image of a release', () => {
+    const [, packages] = /^PACKAGES='(.+)'$/m.exec(read('scripts/image-packages')) ?? [];
+    assert.ok(packages !== undefined && text.includes(`--no-install-recommends ${packages} \\\n`), packages);
+  });
+
+  test('the program is process 1, and root', () => {
+    assert.match(text, /^ENTRYPOINT \["\/usr\/local\/sbin\/kube-userspace-proxy"\]$/m);
+    assert.doesNotMatch(text, /^(USER|CMD) /m);
+  });
+});
+
 /** Sections of a unit file with their settings. Throws on what is neither a section, a setting nor a comment. */
 function parseUnit(text: string): Map<string, Map<string, string>> {
   const sections = new Map<string, Map<string, string>>();

@@ -235,16 +235,18 @@ function sum(a: Readonly<Counters> | undefined, b: Readonly<Counters>): Readonly
   return Object.fromEntries(COUNTERS.map((counter) => [counter, a[counter] + b[counter]])) as Counters;
 }
 
-function sampleOf(
+/** Prints one sample. What all rows have in common is put together once. */
+function printer(
   name: string,
-  labels: string,
   { counters: shown, suffix = '', label, unitsPerCount = 1 }: Series,
-  counters: Readonly<Counters>,
-): string {
-  let value = 0;
-  for (const counter of shown) value += counters[counter];
-  const own = label === undefined ? '' : `,${label.name}="${label.value}"`;
-  return `${name}${suffix}{${labels}${own}} ${value * unitsPerCount}\n`;
+): (row: SeriesRow) => string {
+  const head = `${name}${suffix}{`;
+  const tail = label === undefined ? '} ' : `,${label.name}="${label.value}"} `;
+  return ({ labels, counters }) => {
+    let value = 0;
+    for (const counter of shown) value += counters[counter];
+    return `${head}${labels}${tail}${value * unitsPerCount}\n`;
+  };
 }
 
 /** In parts, with a turn of the event loop after each. */
@@ -255,9 +257,10 @@ export async function* printSeries(
   for (const { name, type, help, series, onlyIf } of families) {
     let text = `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
     let samples = 0;
-    for (const { labels, counters } of rows) {
-      if (onlyIf?.every((counter) => counters[counter] === 0)) continue;
-      for (const each of series) text += sampleOf(name, labels, each, counters);
+    const printers = series.map((each) => printer(name, each));
+    for (const row of rows) {
+      if (onlyIf?.every((counter) => row.counters[counter] === 0)) continue;
+      for (const print of printers) text += print(row);
       samples += series.length;
       if (samples >= SAMPLES_PER_TURN) {
         yield text;

@@ -109,7 +109,10 @@ describe(`starting, stopping and cleaning up, with ${METHOD}`, () => {
         env: { PATH: `${folder}:${process.env['PATH']}` },
         ready: async () => existsSync(run),
       });
-      assert.equal(await environment.proxy.stop(), 0);
+      environment.proxy.kill('SIGTERM');
+      await waitFor('it to end while that program runs', () => !environment.proxy.running);
+      rmSync(run);
+      assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
       assert.equal(environment.proxy.lines({ msg: 'Stopping while still starting', signal: 'SIGTERM' }).length, 1);
     } finally {
       rmSync(run, { force: true });

@@ -18,6 +18,7 @@ import { ARCHITECTURES } from '../../scripts/packaging/platforms.ts';
 import { waitFor } from '../netns/wait.ts';
 import { commandsOf } from '../support/walk.ts';
 import { Arm64Node, POD_ADDRESSES, POD_PORT } from './arm64-node.ts';
+import { ImageRoot } from './image.ts';
 import { NAME } from './machine.ts';
 import { copySources, inCopy, PACKAGED_WITHIN_MS, packaged, succeed, unpack, VERSIONS } from './release.ts';
 
@@ -262,6 +263,23 @@ describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
     const unit = readFileSync(join(unpacked('amd64'), `lib/systemd/system/${NAME}.service`), 'utf8');
     assert.match(unit, new RegExp(`^ExecStart=/usr/local/sbin/${NAME} `, 'm'));
     assert.ok(!unit.includes('/usr/sbin'));
+  });
+
+  test('its image for arm64 has what the program and its tools are linked with', (t) => {
+    const problem = Arm64Node.problem();
+    if (problem !== undefined) return t.skip(problem);
+    const root = new ImageRoot(join(release, IMAGE), 'arm64');
+    t.after(() => root.remove());
+    for (const [program, version] of [
+      [root.config.Entrypoint[0], `${NAME} v${VERSION}`],
+      ['/usr/sbin/nft', 'nftables v1.0.6'],
+      ['/usr/sbin/xtables-nft-multi', 'xtables-nft-multi v1.8.9'],
+    ] as const) {
+      // -L: where the emulator looks for libraries first.
+      const argv = ['-L', root.path, join(root.path, program), '--version'];
+      const { stdout, stderr } = spawnSync('qemu-aarch64', argv, { encoding: 'utf8' });
+      assert.ok(stdout.startsWith(version), `${program}: ${stdout}${stderr}`);
+    }
   });
 
   test('for arm64 serves with the fast engine: each byte comes back, and a dead endpoint is passed over', async (t) => {

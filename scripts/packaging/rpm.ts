@@ -8,8 +8,8 @@ import type { SystemPackage } from './system-package.ts';
 /** As rpm calls it. */
 const ARCHITECTURES: Readonly<Record<string, string>> = { amd64: 'x86_64', arm64: 'aarch64' };
 
-/** The folder of this program alone, which goes with its last file; others belong to the system. */
-const OWN_FOLDER = /^(?:usr\/lib|usr\/share\/doc)\/kube-userspace-proxy$/;
+/** Folders that go with the last file in them. Others belong to the system, these to nobody where a shell is not there. */
+const OWN_FOLDER = /^usr\/(?:lib|share\/doc)\/kube-userspace-proxy$|^usr\/share\/(?:zsh|fish)\/[\w.-]+$/;
 
 export function rpmFileName({ name, version, architecture }: SystemPackage): string {
   return `${name}-${version}-1.${ARCHITECTURES[architecture]}.rpm`;

@@ -11,7 +11,7 @@ import { isAlive } from '../support/processes.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 import { ImageRoot } from './image.ts';
 import { Machine, NAME } from './machine.ts';
-import { PACKAGED_WITHIN_MS, packaged, VERSIONS } from './release.ts';
+import { PACKAGED_WITHIN_MS, type Packaged, packaged, VERSIONS } from './release.ts';
 
 const PROGRAM = `/usr/sbin/${NAME}`;
 const { architecture } = OWN_PLATFORM;
@@ -64,6 +64,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
   let chroot: Chroot;
   let environment: Environment;
   let pristine: string[];
+  let made: Readonly<Record<keyof typeof VERSIONS, Packaged>>;
 
   before(async () => {
     // Set for the tests themselves. The program would fill such a folder, too, in the chroot.
@@ -73,7 +74,8 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
     writeFileSync(join(chroot.path, 'usr/bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
     mkdirSync(join(chroot.path, 'run/systemd/system'), { recursive: true });
     pristine = filesOf(chroot.path);
-    for (const { debianPackage, rpm } of [packaged('old'), packaged('new')]) {
+    made = { old: packaged('old'), new: packaged('new') };
+    for (const { debianPackage, rpm } of Object.values(made)) {
       for (const file of [debianPackage, rpm]) cpSync(file, join(chroot.path, 'tmp', basename(file)));
     }
   });
@@ -114,7 +116,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
   for (const { name, built, zsh, kept, ...commands } of FORMATS) {
     const { remove, purge, verify } = commands;
     const install = (which: keyof typeof VERSIONS) =>
-      inside([...commands.install, `/tmp/${basename(packaged(which)[built])}`]);
+      inside([...commands.install, `/tmp/${basename(made[which][built])}`]);
 
     describe(name, () => {
       test('is installed where it belongs, and neither enabled nor started', async () => {
@@ -209,7 +211,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
   }
 
   test('the manual can be shown, completions can be read', async () => {
-    await inside(['dpkg', '--install', `/tmp/${basename(packaged('old').debianPackage)}`]);
+    await inside(['dpkg', '--install', `/tmp/${basename(made.old.debianPackage)}`]);
     const { stdout, stderr } = chroot.run(['man', '--warnings', '--pager=cat', NAME], { env: { MANWIDTH: '100' } });
     assert.equal(stderr, '');
     assert.match(stdout, /^KUBE-USERSPACE-PROXY\(8\)/);
@@ -227,7 +229,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
   });
 
   test('the image serves, with the capabilities that the manifests give', async () => {
-    const archive = join(packaged('old').out, `${NAME}_${VERSIONS.old}_oci.tar`);
+    const archive = join(made.old.out, `${NAME}_${VERSIONS.old}_oci.tar`);
     const root = new ImageRoot(archive, architecture);
     try {
       const { Entrypoint, Env, Labels } = root.config;
@@ -263,7 +265,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
     });
     if (machine === undefined) return;
     t.after(() => machine.stop());
-    const [oldPackage, newPackage] = [packaged('old').debianPackage, packaged('new').debianPackage];
+    const [oldPackage, newPackage] = [made.old.debianPackage, made.new.debianPackage];
     for (const file of [oldPackage, newPackage]) cpSync(file, join(machine.path, 'root', basename(file)));
     const property = (name: string) => machine.property(name);
     const complaints = async () => {

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Platform } from './platforms.ts';
 
@@ -8,7 +8,7 @@ export interface Component {
   readonly version: string;
   /** An SPDX identifier or expression. */
   readonly license: string;
-  /** What its authors want to be passed on; empty where there is no such file. */
+  /** What its authors want to be passed on; empty where nothing says so. */
   readonly notices: readonly string[];
 }
 
@@ -17,7 +17,7 @@ export function componentsOf(root: string, bundled: Iterable<string>, platform: 
   const components = new Map<string, Component>();
   for (const folder of [...[...bundled].map((folder) => join(root, folder)), ...embedded(root, platform)]) {
     const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
-    components.set(`${name}@${version}`, { name, version, license, notices: noticesIn(folder) });
+    components.set(`${name}@${version}`, { name, version, license, notices: noticesOf(root, folder, license) });
   }
   return [...components].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, component]) => component);
 }
@@ -32,6 +32,25 @@ function embedded(root: string, platform: Platform): string[] {
     join(platform.root, `node_modules/@koromix/koffi-linux-${cpu}`),
     join(root, 'node_modules/koffi'),
   ];
+}
+
+/** As SPDX calls that of the file LICENSE. */
+const OUR_LICENSE = 'Apache-2.0';
+
+/** Some packages have no such file: then heads of their sources count, and the license that they name. */
+function noticesOf(root: string, folder: string, license: string): string[] {
+  const files = noticesIn(folder);
+  if (files.length > 0 || !license.includes(OUR_LICENSE)) return files;
+  return [...headsIn(folder), readFileSync(join(root, 'LICENSE'), 'utf8').trim()];
+}
+
+/** The comments with a copyright that the sources begin with, each once. */
+function headsIn(folder: string): string[] {
+  const heads = globSync('dist/esm/**/*.js', { cwd: folder }).flatMap((file) => {
+    const [head = ''] = /^(\/\/.*\n)+/.exec(readFileSync(join(folder, file), 'utf8')) ?? [];
+    return head.includes('Copyright') ? head.replaceAll(/^\/\/ ?/gm, '').trim() : [];
+  });
+  return [...new Set(heads)].sort();
 }
 
 function noticesIn(folder: string): string[] {

@@ -77,6 +77,11 @@ describe('of what others have made', () => {
     const node = components.find(isNode);
     assert.ok(text.includes(`\n${node?.name} ${node?.version} (`));
     assert.ok(text.includes('Copyright Node.js contributors'));
+    // Without a file of that kind, heads of sources: two licenses in this package.
+    const protobuf = components.find(({ name }) => name === '@bufbuild/protobuf');
+    for (const part of ['Buf Technologies', 'Google Inc', 'Redistributions in binary form', 'Apache License']) {
+      assert.ok(protobuf?.notices.join().includes(part), part);
+    }
   });
 
   describe('the bill of materials', () => {

@@ -8,7 +8,7 @@ import type { SystemPackage } from './system-package.ts';
 /** As rpm calls it. */
 const ARCHITECTURES: Readonly<Record<string, string>> = { amd64: 'x86_64', arm64: 'aarch64' };
 
-/** Folders that go with the last file in them. Others belong to the system, these to nobody where a shell is not there. */
+/** Folders that go with the last file in them. Where a shell is not there, nobody else has its folder. */
 const OWN_FOLDER = /^usr\/(?:lib|share\/doc)\/kube-userspace-proxy$|^usr\/share\/(?:zsh|fish)\/[\w.-]+$/;
 
 export function rpmFileName({ name, version, architecture }: SystemPackage): string {

@@ -19,9 +19,10 @@ import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../mo
 import type { SourceEvent } from '../model/source.ts';
 import type { NoEndpoints } from '../model/view.ts';
 import { refusedOptions } from '../services/derive-service-ports.ts';
-import { type AddressPolicy, endpointAddresses } from '../services/known-addresses.ts';
-import { ServiceTracker } from '../services/service-tracker.ts';
+import { endpointAddresses } from '../services/known-addresses.ts';
+import { ServiceTracker, type ServiceTrackerOptions } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
+import { formatDuration } from '../util/duration.ts';
 import { counted, messageOf } from '../util/text.ts';
 import { withDeadline } from '../util/wait.ts';
 import { checkExternalIPs } from './external-ips.ts';
@@ -50,13 +51,14 @@ const SHOWN = 5;
 
 /** `families`: those that this node can have. */
 export function sourceChecks(
-  { source, hostnameOverride, externalIpAllowList }: Config,
+  { source, hostnameOverride, externalIpAllowList, waitForEndpointsMs }: Config,
   known: KnownServices,
   families: readonly IpFamily[],
   clock: Clock,
 ): readonly Check[] {
   if (source.kind === 'manifests') {
-    const policy = externalIpAllowList === undefined ? {} : { allowedExternalIPs: externalIpAllowList };
+    const allowed = externalIpAllowList === undefined ? {} : { allowedExternalIPs: externalIpAllowList };
+    const policy = { ...allowed, waitForEndpointsMs };
     return [{ name: 'manifests', run: () => checkManifests(source, { known, families, policy, clock }) }];
   }
   let api: Api | undefined;
@@ -93,10 +95,13 @@ export function sourceChecks(
   ];
 }
 
+/** What the flags say about Services. */
+type ServicePolicy = Omit<ServiceTrackerOptions, 'servedFamilies'>;
+
 interface ManifestsCheck {
   readonly known: KnownServices;
   readonly families: readonly IpFamily[];
-  readonly policy: AddressPolicy;
+  readonly policy: ServicePolicy;
   readonly clock: Clock;
 }
 
@@ -148,7 +153,7 @@ const WITHOUT_ENDPOINTS: Readonly<Partial<Record<NoEndpoints['reason'], string>>
 interface Serving {
   readonly family: IpFamily;
   readonly families: readonly IpFamily[];
-  readonly policy: AddressPolicy;
+  readonly policy: ServicePolicy;
 }
 
 /** What a run with these objects would leave out, as the tracker of a run says it. */
@@ -174,10 +179,12 @@ export function* whatIsLeftOut(
     const reason = heldBy(place === undefined ? holder : `${holder} (${place})`);
     yield about(owner, goesWithout([{ what, ...reason }]));
   }
-  for (const { name } of upserted) {
+  for (const { name, waitMs } of upserted) {
     const { reason, message } = tracker.noEndpoints(name, 'own') ?? {};
     const advice = reason && WITHOUT_ENDPOINTS[reason];
-    if (advice !== undefined) yield about(name, { found: `refuses its clients: ${message}`, advice });
+    const becomes =
+      waitMs === undefined ? 'refuses its clients' : `has its clients wait up to ${formatDuration(waitMs)}`;
+    if (advice !== undefined) yield about(name, { found: `${becomes}: ${message}`, advice });
   }
 }
 

@@ -178,7 +178,10 @@ function serviceLine(service: ServiceView): string {
     ...(nodePort === 0 ? [] : [`NodePort ${nodePort}`]),
     `scheduler ${scheduler}`,
     ...(slowStartMs === undefined ? [] : [`slow start ${formatDuration(slowStartMs)}`]),
-    ...(waitMs === undefined ? [] : [`clients wait up to ${formatDuration(waitMs)} for an endpoint`]),
+    // The reason of that state says so.
+    ...(waitMs === undefined || state === 'idle'
+      ? []
+      : [`clients wait up to ${formatDuration(waitMs)} for an endpoint`]),
     ...(maxConnections === undefined ? [] : [`at most ${counted(maxConnections, 'connection')} of an endpoint`]),
     ...(affinity.type === 'ClientIP' ? [`affinity of ${affinity.timeoutSeconds} s`] : []),
     ...(service.connectTime === undefined ? [] : [connectText(service.connectTime)]),

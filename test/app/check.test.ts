@@ -244,6 +244,19 @@ describe('check', () => {
     ]);
   });
 
+  test('says where clients of a Service without endpoints wait, by the flag or by the Service', async () => {
+    const waits = (ms: string) => `manifests warn: shop/web has its clients wait up to ${ms}: no EndpointSlice or `;
+    const metadata = 'namespace: shop, annotations: {kube-userspace-proxy/wait-for-endpoints: 5s}';
+    const asking = SERVICE.replace('namespace: shop', metadata);
+    for (const [text, expected] of [
+      [SERVICE, waits('30s')],
+      [asking, waits('5s')],
+    ] as const) {
+      const [, line = ''] = await findings(['--manifests', file('waits.yaml', text), '--wait-for-endpoints', '30s']);
+      assert.ok(line.startsWith(expected), line);
+    }
+  });
+
   test('names what both families of a Service lack once', async () => {
     const dual = 'clusterIPs: [10.96.0.100, "fd00:96::100"]\n  ipFamilies: [IPv4, IPv6]\n  clusterIP: 10.96.0.100';
     const path = file('dual.yaml', SERVICE.replace('clusterIP: 10.96.0.100', dual));

@@ -12,7 +12,8 @@ const REFUSED: Readonly<Record<Refusal, string>> = {
   'no-endpoints': 'Refused a client: no endpoint is ready; check the pods behind the Service and its port names',
   exhausted: 'Refused a client: no endpoint answered; check that the pods listen and that this node reaches them',
   'wait-timeout':
-    'Refused a client: it waited for an endpoint until its time was up; check what scales the pods behind the Service',
+    'Refused a client: its time was up before an endpoint came or one became free; check what scales the Service, its ' +
+    'pods, and max-connections',
   'wait-full': 'Refused a client: as many wait for an endpoint as may; see the annotation max-waiting',
 };
 

@@ -50,7 +50,7 @@ describe('a client that is refused', () => {
     for (const [line, pattern] of [
       /no endpoint is ready; check/,
       /no endpoint answered; check/,
-      /its time was up; check/,
+      /its time was up before an endpoint came or one became free; check/,
       /max-waiting$/,
     ].entries()) {
       assert.match(log.lines[line]?.message ?? '', pattern);

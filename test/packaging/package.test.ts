@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { OWN_PLATFORM } from '../../scripts/packaging/platforms.ts';
@@ -46,6 +46,7 @@ const FORMATS = [
     verify: ['dpkg', '--verify', NAME],
     zsh: '/usr/share/zsh/vendor-completions',
     kept: [`/etc/default/${NAME}`],
+    shared: [],
   },
   {
     name: 'rpm',
@@ -57,6 +58,8 @@ const FORMATS = [
     verify: ['rpm', '--verify', '--nodeps', NAME],
     zsh: '/usr/share/zsh/site-functions',
     kept: [`/etc/default/${NAME}.rpmsave`],
+    // Empty, and of fish; where fish is an rpm, too, the folder is of both.
+    shared: ['/usr/share/fish/vendor_completions.d'],
   },
 ] as const;
 
@@ -113,7 +116,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
     return proxy;
   }
 
-  for (const { name, built, zsh, kept, ...commands } of FORMATS) {
+  for (const { name, built, zsh, kept, shared, ...commands } of FORMATS) {
     const { remove, purge, verify } = commands;
     const install = (which: keyof typeof VERSIONS) =>
       inside([...commands.install, `/tmp/${basename(made[which][built])}`]);
@@ -192,10 +195,15 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
       });
 
       test('a purge leaves nothing; before, only what an administrator has changed is there', async () => {
-        const left = filesOf(chroot.path).filter((file) => !pristine.includes(file));
-        assert.deepEqual(left, kept);
+        const added = () => filesOf(chroot.path).filter((file) => !pristine.includes(file));
+        assert.deepEqual(added(), kept);
+        // As its last state.
+        mkdirSync(join(chroot.path, 'var/lib', NAME));
+        writeFileSync(join(chroot.path, 'var/lib', NAME, 'state'), '');
         await inside(purge);
-        assert.deepEqual(filesOf(chroot.path), pristine);
+        assert.deepEqual(added(), []);
+        const gone = pristine.filter((file) => !lstatSync(join(chroot.path, file), { throwIfNoEntry: false }));
+        assert.deepEqual(gone, shared);
       });
 
       test('its scripts do nothing where no systemd runs', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
-import { METHOD, Shims } from '../iptables.ts';
+import { CAPTURE, METHOD, Shims } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -46,7 +46,7 @@ describe(`local ports outlive the process that had them, with ${METHOD}`, () => 
     };
   };
 
-  test('after SIGKILL under load every connection is accounted for, and the rules are right: none is written', async (t) => {
+  test('after SIGKILL under load every connection is accounted for, and no Service is written anew', async (t) => {
     await start();
     const web = await environment.serve({
       name: 'web',
@@ -93,7 +93,8 @@ describe(`local ports outlive the process that had them, with ${METHOD}`, () => 
     assert.equal(await counted(), before + 100);
 
     assert.deepEqual(await dump(), rules);
-    assert.deepEqual(shims.writes(), []);
+    // The page of the nft table that is the same for all Services is written at each start, in one transaction.
+    assert.deepEqual(shims.writes(), CAPTURE === 'nft' ? ['nft -f -'] : []);
     assert.match((await flow(web)) ?? '', /^pod-/, 'a flow goes on');
     const fromOutside = await environment.outside.call('request', { host: NODE_ADDRESS, port: 30_080 });
     assert.match(fromOutside.name, /^pod-/);

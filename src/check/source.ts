@@ -4,7 +4,7 @@ import { PROGRAM } from '../config/version.ts';
 import { allLocalAddresses } from '../kernel/addresses.ts';
 import { readPage } from '../kubernetes/answers.ts';
 import type { ApiClient } from '../kubernetes/api-client.ts';
-import { ApiError } from '../kubernetes/api-error.ts';
+import { ApiError, isForeign } from '../kubernetes/api-error.ts';
 import { askWhichCluster } from '../kubernetes/cluster.ts';
 import { withinSilence } from '../kubernetes/http-exchange.ts';
 import { resourceOf } from '../kubernetes/kubernetes-source.ts';
@@ -257,7 +257,7 @@ async function checkApiServer(
     }
     const [client] = clients as [ApiClient];
     const api = apiOf(client);
-    const finding = await checkVersion(api, client.host, origin);
+    const finding = await checkVersion(api, client, origin);
     return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
   } catch (error) {
     const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
@@ -276,7 +276,7 @@ async function checkSeveral(
 ): Promise<{ readonly findings: readonly Finding[]; readonly usable: ApiClient | undefined }> {
   const answers = await Promise.all(
     clients.map(async (client) => {
-      const finding = await checkVersion(apiOf(client), client.host, origin);
+      const finding = await checkVersion(apiOf(client), client, origin);
       const cluster = finding.level === 'fail' ? undefined : await clusterOf(client, clock);
       return { client, finding, cluster };
     }),
@@ -284,9 +284,9 @@ async function checkSeveral(
   const first = answers.find(({ cluster }) => cluster?.uid !== undefined);
   const found = answers.map(({ client, finding, cluster }): Finding => {
     if (cluster === undefined) return finding;
-    if (cluster.uid === undefined) return fail(`${client.host} does not say its cluster: ${cluster.err}`, UNWELL);
+    if (cluster.uid === undefined) return fail(`${client.name} does not say its cluster: ${cluster.err}`, UNWELL);
     if (cluster.uid === first?.cluster?.uid) return finding;
-    const other = `${client.host} is of another cluster than ${first?.client.host}, and is left out`;
+    const other = `${client.name} is of another cluster than ${first?.client.name}, and is left out`;
     return fail(other, 'correct --api-servers: the first one that answers decides');
   });
   const findings = found.map((each): Finding => (each.level === 'fail' && first ? { ...each, level: 'warn' } : each));
@@ -301,24 +301,23 @@ async function clusterOf(client: ApiClient, clock: Clock): Promise<{ readonly ui
   }
 }
 
-async function checkVersion(api: Api, host: string, origin: string): Promise<Finding> {
+async function checkVersion(api: Api, { host, name }: ApiClient, origin: string): Promise<Finding> {
   try {
     const { gitVersion } = ((await api.get('/version')) ?? {}) as { readonly gitVersion?: unknown };
-    return ok(`${host} answers${typeof gitVersion === 'string' ? `, Kubernetes ${gitVersion.slice(0, 60)}` : ''}`);
+    return ok(`${name} answers${typeof gitVersion === 'string' ? `, Kubernetes ${gitVersion.slice(0, 60)}` : ''}`);
   } catch (error) {
     const status = error instanceof ApiError ? error.status : undefined;
     const said = messageOf(error);
     if (status === 401) {
       const advice = `they may have expired or belong to another cluster; replace them in ${origin}`;
-      return fail(`${host} does not accept the credentials (HTTP 401)`, advice);
+      return fail(`${name} does not accept the credentials (HTTP 401)`, advice);
     }
-    // Status 400 is how Go's TLS servers answer plain HTTP.
-    if (status === undefined || status === 400) {
+    if (status === undefined || isForeign(error)) {
       const [, advice = ''] = ADVICE.find(([pattern]) => pattern.test(said)) ?? [];
       const why = said.startsWith(`${host}: `) ? said.slice(host.length + 2) : said;
-      return fail(`the API server ${host} cannot be used: ${why}`, `${advice} (${origin})`);
+      return fail(`the API server ${name} cannot be used: ${why}`, `${advice} (${origin})`);
     }
-    return status >= 500 ? warn(`${host} answers with ${said}`, UNWELL) : ok(`${host} answers with ${said}`);
+    return status >= 500 ? warn(`${name} answers with ${said}`, UNWELL) : ok(`${name} answers with ${said}`);
   }
 }
 

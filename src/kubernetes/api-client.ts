@@ -38,8 +38,10 @@ export interface Contact {
 
 export interface ApiClientOptions {
   readonly access: AccessSource;
-  /** Where it is as far as that is known now; a kubeconfig may change. Its `host` is that of metrics and messages. */
+  /** Where it is as far as that is known now; a kubeconfig may change. Its `host` is that of metrics and errors. */
   readonly server: URL;
+  /** What people see; by default its `host`. */
+  readonly name?: string;
   /** Requests per second other than watches and events, in the long term and at once; both above 0. */
   readonly qps: number;
   readonly burst: number;
@@ -82,6 +84,7 @@ interface Route {
  */
 export class ApiClient implements Transport, Contact {
   readonly host: string;
+  readonly name: string;
   readonly #options: ApiClientOptions;
   readonly #agents: AgentPool;
   readonly #bucket: TokenBucket;
@@ -91,8 +94,9 @@ export class ApiClient implements Transport, Contact {
   #probe: Promise<void> | undefined;
 
   constructor(options: ApiClientOptions) {
-    const { clock, qps, burst, env, log, server } = options;
+    const { clock, qps, burst, env, log, server, name = server.host } = options;
     this.host = server.host;
+    this.name = name;
     this.#options = options;
     this.#agents = new AgentPool({ server, env, log });
     this.#bucket = new TokenBucket({ clock, ratePerSecond: qps, burst });
@@ -203,13 +207,14 @@ export class ApiClient implements Transport, Contact {
     const deadline = { clock: this.#options.clock, ms: REFUSAL_DEADLINE_MS, late, outer: signal };
     const body = withinSilence(deadline, (inner) => collect(this.#read(response, inner), REFUSAL_MAX_BYTES));
     const text = await body.catch(() => '');
-    const { message, retryAfterMs } = readStatus(isJson ? parseJson(text) : undefined);
+    const { message, retryAfterMs, isStatusObject } = readStatus(isJson ? parseJson(text) : undefined);
     // A proxy in between may pass on a request with credentials that have expired as one without.
     const isAnonymous = status === 403 && message?.includes('system:anonymous');
     if (status === 401 || isAnonymous) this.#options.access.refused();
     const seconds = Number(headers['retry-after']);
     throw new ApiError('status', `HTTP ${status}${message === undefined ? '' : `: ${message}`}`, {
       status,
+      isStatusObject,
       retryAfterMs: seconds > 0 ? seconds * 1_000 : retryAfterMs,
     });
   }

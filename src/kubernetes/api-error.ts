@@ -12,17 +12,36 @@ export class ApiError extends Error {
   readonly status: number | undefined;
   /** How long the server asked us to wait, in milliseconds. */
   readonly retryAfterMs: number | undefined;
+  /** The API server itself says so, by a `Status` object. */
+  readonly isStatusObject: boolean;
 
   constructor(
     code: ApiErrorCode,
     message: string,
-    { status, retryAfterMs, cause }: { status?: number; retryAfterMs?: number | undefined; cause?: unknown } = {},
+    {
+      status,
+      retryAfterMs,
+      isStatusObject = false,
+      cause,
+    }: { status?: number; retryAfterMs?: number | undefined; isStatusObject?: boolean; cause?: unknown } = {},
   ) {
     super(message, { cause });
     this.code = code;
     this.status = status;
     this.retryAfterMs = retryAfterMs;
+    this.isStatusObject = isStatusObject;
   }
+}
+
+/**
+ * Whether any web server might have answered so. The API server itself answers in plain words only with 429, with 500
+ * and above, and, where it is old, with 404 for a path that it does not have (today's `notfoundhandler` of
+ * `k8s.io/apiserver` sends a `Status`).
+ */
+export function isForeign(error: unknown): error is ApiError {
+  if (!(error instanceof ApiError) || error.code !== 'status' || error.isStatusObject) return false;
+  const { status = 0 } = error;
+  return status < 500 && status !== 429;
 }
 
 const SHOWN_CHARACTERS = 300;
@@ -32,17 +51,19 @@ const SHOWN_CHARACTERS = 300;
  * Anything else gives nothing.
  */
 export function readStatus(body: unknown): {
+  readonly isStatusObject: boolean;
   readonly code?: number;
   readonly message?: string;
   readonly retryAfterMs?: number;
 } {
-  if (typeof body !== 'object' || body === null) return {};
-  const { code, message, details } = body as { code?: unknown; message?: unknown; details?: unknown };
+  if (typeof body !== 'object' || body === null) return { isStatusObject: false };
+  const { kind, code, message, details } = body as Readonly<Record<string, unknown>>;
   const seconds =
     typeof details === 'object' && details !== null
       ? (details as { retryAfterSeconds?: unknown }).retryAfterSeconds
       : undefined;
   return {
+    isStatusObject: kind === 'Status',
     ...(typeof code === 'number' && { code }),
     ...(typeof message === 'string' && message !== '' && { message: cut(message) }),
     ...(typeof seconds === 'number' && seconds > 0 && { retryAfterMs: seconds * 1_000 }),

@@ -6,7 +6,7 @@ import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { unlessAborted } from '../util/wait.ts';
 import type { ApiClient, Transport, WatchStream } from './api-client.ts';
-import { ApiError } from './api-error.ts';
+import { ApiError, isForeign } from './api-error.ts';
 import { askWhichCluster, ClusterFacts } from './cluster.ts';
 
 interface ApiServersOptions {
@@ -76,9 +76,9 @@ export class ApiServers implements Transport {
     this.#used = preferred;
   }
 
-  /** `host:port` of the server that is used, or tried first. */
+  /** `host:port` of the server that is used, or tried first; its URL where another entry has the same. */
   get host(): string {
-    return this.#used.client.host;
+    return this.#used.client.name;
   }
 
   /** `Clock.now()` of the last byte from any of them. */
@@ -104,7 +104,7 @@ export class ApiServers implements Transport {
   /** In order of preference. */
   status(): readonly ApiServerStatus[] {
     return this.#servers.map((server) => ({
-      server: server.client.host,
+      server: server.client.name,
       ...(server === this.#used && this.#usedSince !== undefined && { usedSince: this.#usedSince }),
       ...(server.trouble !== undefined && { trouble: server.trouble }),
     }));
@@ -145,18 +145,30 @@ export class ApiServers implements Transport {
     let failure: unknown;
     for (let server = this.#next(tried); server !== undefined; server = this.#next(tried)) {
       tried.add(server);
+      let isTrial = true;
       try {
         await this.#prove(server, signal);
-        const answer = await ask(server);
+        isTrial = false;
+        const answer = await this.#ask(server, ask, signal);
         this.#use(server);
         return answer;
       } catch (error) {
-        if (signal.aborted || !isFault(error)) throw error;
+        if (signal.aborted || !isFault(error, { isTrial })) throw error;
         if (error !== LEFT) this.#failed(server, error);
         failure ??= error;
       }
     }
     throw failure;
+  }
+
+  /** An old API server answers 404 for a resource that it does not have, and so does any web server. */
+  async #ask<T>(server: Server, ask: (server: Server) => Promise<T>, signal: AbortSignal): Promise<T> {
+    try {
+      return await ask(server);
+    } catch (error) {
+      if (isForeign(error)) await this.#proveNow(server, signal);
+      throw error;
+    }
   }
 
   /** The one that is used comes first, and those in trouble come last: each may cost the deadline of a connection. */
@@ -169,6 +181,10 @@ export class ApiServers implements Transport {
   /** With only one there is nothing to take it for, and it may be older than its Service. */
   async #prove(server: Server, signal: AbortSignal): Promise<void> {
     if (server.isProven || this.#servers.length === 1) return;
+    await this.#proveNow(server, signal);
+  }
+
+  async #proveNow(server: Server, signal: AbortSignal): Promise<void> {
     server.proof ??= this.#compare(server).finally(() => {
       server.proof = undefined;
     });
@@ -177,9 +193,10 @@ export class ApiServers implements Transport {
   }
 
   async #compare({ client }: Server): Promise<void> {
-    const uid = await askWhichCluster(client, { clock: this.#options.clock, signal: this.#closed.signal });
+    const question = askWhichCluster(client, { clock: this.#options.clock, signal: this.#closed.signal });
+    const uid = await question.catch(notOfApi);
     this.#firstUid ??= uid;
-    if (uid === this.cluster) return;
+    if (uid === this.cluster || this.#servers.length === 1) return;
     const problem = `it is of another cluster: its Service default/kubernetes has the UID ${uid}, not ${this.cluster}`;
     throw new ApiError('garbage', `${client.host}: ${problem}`);
   }
@@ -189,10 +206,10 @@ export class ApiServers implements Transport {
     const { clock, log } = this.#options;
     server.isProven = true;
     server.trouble = undefined;
-    server.fault.succeeded({ server: server.client.host });
+    server.fault.succeeded({ server: server.client.name });
     const before = this.#used;
     if (server !== before) {
-      log.info('Another API server is used from now on', { server: server.client.host, before: before.client.host });
+      log.info('Another API server is used from now on', { server: server.client.name, before: before.client.name });
     } else if (this.#usedSince !== undefined) return;
     this.#used = server;
     this.#usedSince = clock.wallNow();
@@ -205,7 +222,7 @@ export class ApiServers implements Transport {
     if (this.#servers.length === 1) return;
     const err = messageOf(error).replace(`${server.client.host}: `, '');
     server.trouble = { since: server.trouble?.since ?? this.#options.clock.wallNow(), err };
-    server.fault.failed(err, { server: server.client.host });
+    server.fault.failed(err, { server: server.client.name });
   }
 
   /** A watch of a server that another one has replaced ends, and so does one whose reader says that it is silent. */
@@ -217,7 +234,7 @@ export class ApiServers implements Transport {
     try {
       yield* body;
     } catch (error) {
-      const isSilent = isFault(signal.reason);
+      const isSilent = isFault(signal.reason, { isTrial: false });
       if (isSilent) this.#failed(server, error);
       const isOver = left.aborted || (isSilent && this.#servers.length > 1);
       if (!isOver) throw error;
@@ -240,7 +257,7 @@ export class ApiServers implements Transport {
       try {
         await this.#compare(server);
         server.trouble = undefined;
-        server.fault.succeeded({ server: server.client.host });
+        server.fault.succeeded({ server: server.client.name });
         if (preference(server) < preference(this.#used)) this.#use(server);
       } catch (error) {
         if (!this.#closed.signal.aborted) this.#failed(server, error);
@@ -277,9 +294,20 @@ function leave(server: Server): void {
   server.left = new AbortController();
 }
 
-/** Whether another server may do better. Credentials, and what they may not do, are the same everywhere. */
-function isFault(error: unknown): boolean {
+/** Without the status, by which a reader would take it for the word of an API server. */
+function notOfApi(error: unknown): never {
+  if (!isForeign(error)) throw error;
+  const advice = 'check that its port, http:// or https://, and HTTPS_PROXY are right';
+  throw new ApiError('garbage', `${error.message}, which is not how an API server answers; ${advice}`);
+}
+
+/**
+ * Whether another server may do better. A server on trial is not known to be an API server of this cluster, so only
+ * missing credentials say something of all. After that, credentials and what they may not do are the same everywhere.
+ */
+function isFault(error: unknown, { isTrial }: { readonly isTrial: boolean }): boolean {
   if (!(error instanceof ApiError)) return false;
   const { code, status = 0 } = error;
+  if (isTrial) return code !== 'credentials';
   return code === 'unreachable' || code === 'garbage' || (code === 'status' && status >= 500);
 }

@@ -9,7 +9,7 @@ import { ApiError, causeMessage } from './api-error.ts';
 import { ApiServers } from './api-servers.ts';
 import { KubeconfigAccess } from './kubeconfig.ts';
 
-export interface ApiServersSettings extends Omit<ApiClientOptions, 'access' | 'server'> {
+export interface ApiServersSettings extends Omit<ApiClientOptions, 'access' | 'server' | 'name'> {
   /** `--kubeconfig`. */
   readonly kubeconfig: string | undefined;
   /** `--master`: the server, whatever a kubeconfig or the Pod's environment says. */
@@ -47,7 +47,9 @@ export async function createApiServers(settings: ApiServersSettings): Promise<Ap
   }
   const clients = urls.map((url) => {
     const isOwn = url.href === server.href;
-    return new ApiClient({ ...settings, server: url, access: isOwn ? access : accessAt(url, access) });
+    const isAlone = urls.filter(({ host }) => host === url.host).length === 1;
+    const name = isAlone ? url.host : url.href.replace(/\/$/, '');
+    return new ApiClient({ ...settings, server: url, name, access: isOwn ? access : accessAt(url, access) });
   });
   const clientOf = (endpoint: Endpoint) => {
     const url = new URL(`https://${endpointName(endpoint)}`);

@@ -15,7 +15,7 @@ import type { Clock } from '../../src/util/clock.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingTerminal } from '../cli/recording-terminal.ts';
 import { runCommand } from '../cli/run-command.ts';
-import { FakeApiServer, sendJson, sendStatus } from '../fakes/fake-api-server.ts';
+import { FakeApiServer, sendJson, sendPage, sendStatus } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 import { parseCommandLine } from '../support/command-line.ts';
@@ -322,6 +322,9 @@ describe('check', () => {
       assert.match(String(third), /^API server warn: .* is of another cluster than 127.0.0.1:\d+, and is left out →/);
       const none = await findings([...kubeconfig({ server: ended.url }), '--api-servers', 'https://127.0.0.1:1']);
       assert.equal(none.filter((line) => line.startsWith('API server fail: ')).length, 2, none.join('\n'));
+      api.misbehave('/version', (_, response) => sendPage(response, 404, '404 page not found'));
+      const other = (await findings(kubeconfig())).find((line) => line.startsWith('API server '));
+      assert.match(String(other), /^API server fail: .* cannot be used: HTTP 404 → check that its port, http:/);
     });
 
     test('knows of clashes between NodePorts of the cluster and programs of this machine', async (context) => {

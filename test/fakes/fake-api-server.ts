@@ -201,11 +201,12 @@ export class FakeApiServer {
       planned.misdeed(request, response);
       return;
     }
-    const objects = this.#options.lacks?.includes(url.pathname) ? undefined : this.#memory.objects.get(url.pathname);
+    const objects = this.#memory.objects.get(url.pathname);
     if (!this.authorize(request.headers)) {
       if (request.headers.authorization !== undefined) sendStatus(response, 401, 'Unauthorized');
       else sendStatus(response, 403, 'forbidden: User "system:anonymous" cannot do this');
-    } else if (url.pathname === '/livez') response.end('ok');
+    } else if (this.#options.lacks?.includes(url.pathname)) sendPage(response, 404, '404 page not found\n');
+    else if (url.pathname === '/livez') response.end('ok');
     else if (url.pathname === CLUSTER_SERVICE) this.#sayCluster(response);
     else if (objects === undefined) sendStatus(response, 404, 'the server could not find the requested resource');
     else if (url.searchParams.get('watch') === '1') this.#watch(url, response);
@@ -269,6 +270,12 @@ export class FakeApiServer {
 export function sendJson(response: ServerResponse, code: number, body: unknown, headers: Record<string, string> = {}) {
   response.writeHead(code, { 'content-type': 'application/json', ...headers });
   response.end(JSON.stringify(body));
+}
+
+/** As any web server, and as an API server that does not have a path. */
+export function sendPage(response: ServerResponse, code: number, text: string): void {
+  response.writeHead(code, { 'content-type': 'text/plain; charset=utf-8' });
+  response.end(text);
 }
 
 export function sendStatus(

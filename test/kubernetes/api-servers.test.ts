@@ -1,10 +1,18 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import type { SourceEvent } from '../../src/model/source.ts';
-import { FakeApiServer, type FakeApiServerOptions, sendStatus } from '../fakes/fake-api-server.ts';
+import {
+  FakeApiServer,
+  type FakeApiServerOptions,
+  type Misdeed,
+  sendPage,
+  sendStatus,
+} from '../fakes/fake-api-server.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 import { endpointAddress } from '../support/model.ts';
 import { until } from '../support/until.ts';
@@ -167,6 +175,76 @@ test('HTTP 500 and above is a reason to ask the next server, a refusal is none',
   await api.get(SLICES, NEVER);
   assert.match(String(api.status()[0]?.trouble?.err), /^HTTP 503/);
   assert.ok(second.requests.some(({ url }) => url.pathname === SLICES));
+});
+
+const FOREIGN: readonly (readonly [string, Misdeed, RegExp])[] = [
+  ['is not found', (_, response) => sendPage(response, 404, '404 page not found'), /^HTTP 404, which is not how /],
+  ['wants HTTPS', (_, response) => sendPage(response, 400, 'HTTP request to an HTTPS server'), /^HTTP 400, .*https:/],
+  ['leads elsewhere', (_, response) => response.writeHead(302, { location: '/login' }).end(), /^HTTP 302, which /],
+  ['wants a password', (_, response) => sendPage(response, 401, 'who are you?'), /^HTTP 401, which is not /],
+  ['has other credentials', (_, response) => sendStatus(response, 401, 'Unauthorized'), /^HTTP 401: Unauthorized$/],
+  ['has other paths', (_, response) => sendStatus(response, 403, 'forbidden'), /^HTTP 403: forbidden$/],
+];
+
+/** Answers every request so. */
+async function startOther(t: TestContext, misdeed: Misdeed): Promise<URL> {
+  const server = createServer(misdeed);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+}
+
+for (const [what, misdeed, err] of FOREIGN) {
+  test(`a first entry that ${what} is left out, alone it is retried with the reason`, async (t) => {
+    const other = await startOther(t, misdeed);
+    const second = await startServer(t);
+    second.set(service('web'));
+    const several = await watchServer(t, second, { apiServers: [other] });
+    await several.reach('the second is used', () => several.synced() === 1 && several.source.status().connected);
+    assert.equal(used(several), hostOf(second));
+    assert.match(String(several.api.status()[0]?.trouble?.err), err);
+    assert.equal(several.has('Service shop/web'), true);
+
+    const alone = await watchServer(t, second, { master: other.href });
+    await alone.reach('a reason', () => alone.log.of('warn').length > 0);
+    assert.match(String(alone.log.of('warn')[0]?.fields['err']), err);
+    for (const { log } of [several, alone]) {
+      assert.deepEqual(
+        log.of('info').filter(({ message }) => message.includes('has no EndpointSlices')),
+        [],
+      );
+    }
+  });
+}
+
+test('a server that becomes another web server is left, an old one without slices is not', async (t) => {
+  const watching = await watchTwo(t);
+  const { first, second, api } = watching;
+  const notFound: Misdeed = (_, response) => sendPage(response, 404, '404 page not found');
+  first.misbehave(SLICES, notFound);
+  await assert.rejects(api.get(SLICES, NEVER), /^ApiError: HTTP 404$/);
+  assert.equal(used(watching), hostOf(first));
+  first.misbehave(SLICES, notFound);
+  first.misbehave('/api/v1/namespaces/default', notFound);
+  await api.get(SLICES, NEVER);
+  assert.equal(used(watching), hostOf(second));
+});
+
+test('entries with the same host and port have their URLs as names', async (t) => {
+  const server = await startServer(t);
+  const wrong = new URL(server.url.replace('http:', 'https:'));
+  const { api, reach, synced } = await watchServer(t, server, { apiServers: [wrong] });
+  await reach('the second is used', () => synced() === 1);
+  assert.deepEqual(
+    api.status().map((each) => [each.server, each.trouble === undefined]),
+    [
+      [wrong.href.replace(/\/$/, ''), false],
+      [server.url, true],
+    ],
+  );
 });
 
 test('while none can be used, each is asked once per try, and what is said is of the one that was used', async (t) => {

@@ -51,7 +51,7 @@ const API_SERVER_GAUGES: readonly (readonly [
   [
     'usable',
     '0 for an API server that could not be used when it was asked last, of several; each is asked every 5 to 10 minutes',
-    ({ trouble }) => trouble === undefined,
+    ({ failure }) => failure === undefined,
   ],
 ];
 

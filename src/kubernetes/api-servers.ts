@@ -35,7 +35,7 @@ class Server {
   /** It has shown that it is of this cluster, or there was no other to compare it with, and it has not failed since. */
   isProven = false;
   proof: Promise<void> | undefined;
-  trouble: ApiServerStatus['trouble'];
+  failure: ApiServerStatus['failure'];
   /** Ends its watches. */
   left = new AbortController();
 
@@ -106,7 +106,7 @@ export class ApiServers implements Transport {
     return this.#servers.map((server) => ({
       server: server.client.name,
       ...(server === this.#used && this.#usedSince !== undefined && { usedSince: this.#usedSince }),
-      ...(server.trouble !== undefined && { trouble: server.trouble }),
+      ...(server.failure !== undefined && { failure: server.failure }),
     }));
   }
 
@@ -171,9 +171,9 @@ export class ApiServers implements Transport {
     }
   }
 
-  /** The one that is used comes first, and those in trouble come last: each may cost the deadline of a connection. */
+  /** The one that is used comes first, and those that fail come last: each may cost the deadline of a connection. */
   #next(tried: ReadonlySet<Server>): Server | undefined {
-    const rank = (server: Server) => (server.trouble === undefined ? 0 : 2) + (server === this.#used ? 0 : 1);
+    const rank = (server: Server) => (server.failure === undefined ? 0 : 2) + (server === this.#used ? 0 : 1);
     const rest = this.#servers.filter((server) => !tried.has(server));
     return rest.sort((a, b) => rank(a) - rank(b))[0];
   }
@@ -205,7 +205,7 @@ export class ApiServers implements Transport {
   #use(server: Server): void {
     const { clock, log } = this.#options;
     server.isProven = true;
-    server.trouble = undefined;
+    server.failure = undefined;
     server.fault.succeeded({ server: server.client.name });
     const before = this.#used;
     if (server !== before) {
@@ -221,7 +221,7 @@ export class ApiServers implements Transport {
     server.isProven = false;
     if (this.#servers.length === 1) return;
     const err = messageOf(error).replace(`${server.client.host}: `, '');
-    server.trouble = { since: server.trouble?.since ?? this.#options.clock.wallNow(), err };
+    server.failure = { since: server.failure?.since ?? this.#options.clock.wallNow(), err };
     server.fault.failed(err, { server: server.client.name });
   }
 
@@ -256,7 +256,7 @@ export class ApiServers implements Transport {
       if (server === this.#used || this.#closed.signal.aborted) continue;
       try {
         await this.#compare(server);
-        server.trouble = undefined;
+        server.failure = undefined;
         server.fault.succeeded({ server: server.client.name });
         if (preference(server) < preference(this.#used)) this.#use(server);
       } catch (error) {

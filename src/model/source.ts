@@ -46,7 +46,7 @@ export interface ApiServerStatus {
   /** It is used, since then. */
   readonly usedSince?: number;
   /** It could not be used when it was tried last: "connect ECONNREFUSED". */
-  readonly trouble?: { readonly since: number; readonly err: string };
+  readonly failure?: { readonly since: number; readonly err: string };
 }
 
 /** A line for each server: "10.0.0.1:6443: in use for 5m", "10.0.0.2:6443: failing for 2h: connect ECONNREFUSED". */
@@ -55,9 +55,9 @@ export function serversText(
   now: number,
   span: (ms: number) => string,
 ): readonly string[] {
-  return servers.map(({ server, usedSince, trouble }) => {
+  return servers.map(({ server, usedSince, failure }) => {
     const use = usedSince === undefined ? [] : [`in use for ${span(now - usedSince)}`];
-    const fault = trouble === undefined ? [] : [`failing for ${span(now - trouble.since)}: ${trouble.err}`];
+    const fault = failure === undefined ? [] : [`failing for ${span(now - failure.since)}: ${failure.err}`];
     return `${server}: ${[...use, ...fault].join(', ') || 'in reserve'}`;
   });
 }

@@ -30,7 +30,7 @@ export interface FakeViewOptions {
 
 /** Of three, the second is used. */
 export const SEVERAL_SERVERS: readonly ApiServerStatus[] = [
-  { server: '192.0.2.1:6443', trouble: { since: FAKE_NOW - 120_000, err: 'connect ECONNREFUSED' } },
+  { server: '192.0.2.1:6443', failure: { since: FAKE_NOW - 120_000, err: 'connect ECONNREFUSED' } },
   { server: '192.0.2.2:6443', usedSince: FAKE_NOW - 60_000 },
   { server: '192.0.2.3:6443' },
 ];

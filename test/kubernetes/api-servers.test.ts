@@ -56,7 +56,7 @@ test('one server is used as it is, and never asked which cluster it is of', asyn
   await reach('the first list', () => synced() === 1);
   assert.ok(server.requests.every(({ url }) => !url.pathname.startsWith('/api/v1/namespaces/default')));
   assert.deepEqual(
-    api.status().map(({ server: host, trouble }) => [host, trouble]),
+    api.status().map(({ server: host, failure }) => [host, failure]),
     [[hostOf(server), undefined]],
   );
 });
@@ -92,7 +92,7 @@ test('a server that hangs is left after its probe, by all watches at once, and n
   await reach('what the first did not say', () => has('Service shop/meanwhile'), 45_000);
   assert.ok(clock.now() - begun <= 36_000, `${clock.now() - begun} ms`);
   await reach('both kinds are watched at the second', () => watches(second).length === 2, 1_000);
-  assert.match(String(api.status()[0]?.trouble?.err), /no answer to a probe/);
+  assert.match(String(api.status()[0]?.failure?.err), /no answer to a probe/);
   assert.equal(source.status().connected, true);
   assert.equal(log.of('warn').length, 0, 'changes were late, not missed');
 });
@@ -114,8 +114,8 @@ test('a server of another cluster is left out, and nothing of it is seen', async
   await until('the third is used', () => has('Service shop/next'));
   assert.equal(used(watching), hostOf(second));
   assert.equal(has('Service shop/of-others'), false);
-  const [, trouble] = api.status();
-  assert.match(String(trouble?.trouble?.err), /^it is of another cluster: .* the UID cluster-2, not cluster-1$/);
+  const [, failure] = api.status();
+  assert.match(String(failure?.failure?.err), /^it is of another cluster: .* the UID cluster-2, not cluster-1$/);
   assert.ok(log.of('error').some(({ fields }) => fields['server'] === hostOf(other)));
 });
 
@@ -156,14 +156,14 @@ test('the preferred server is returned to after 5 to 10 minutes, from the same v
   );
   first.set(service('after'));
   await reach('a change', () => has('Service shop/after'), 1_000);
-  assert.deepEqual([removed, api.status().map(({ trouble }) => trouble)], [[], [undefined, undefined]]);
+  assert.deepEqual([removed, api.status().map(({ failure }) => failure)], [[], [undefined, undefined]]);
 });
 
 test('a server in reserve that fails is found while another is used', async (t) => {
   const watching = await watchTwo(t);
   const { first, second, reach, api } = watching;
   await second.stop();
-  await reach('its fault', () => api.status()[1]?.trouble !== undefined, 11 * MINUTE);
+  await reach('its fault', () => api.status()[1]?.failure !== undefined, 11 * MINUTE);
   assert.equal(used(watching), hostOf(first));
 });
 
@@ -173,7 +173,7 @@ test('HTTP 500 and above is a reason to ask the next server, a refusal is none',
   await assert.rejects(api.get(SLICES, NEVER), /HTTP 403/);
   first.misbehave(SLICES, (_, response) => sendStatus(response, 503, 'shutting down'));
   await api.get(SLICES, NEVER);
-  assert.match(String(api.status()[0]?.trouble?.err), /^HTTP 503/);
+  assert.match(String(api.status()[0]?.failure?.err), /^HTTP 503/);
   assert.ok(second.requests.some(({ url }) => url.pathname === SLICES));
 });
 
@@ -205,7 +205,7 @@ for (const [what, misdeed, err] of FOREIGN) {
     const several = await watchServer(t, second, { apiServers: [other] });
     await several.reach('the second is used', () => several.synced() === 1 && several.source.status().connected);
     assert.equal(used(several), hostOf(second));
-    assert.match(String(several.api.status()[0]?.trouble?.err), err);
+    assert.match(String(several.api.status()[0]?.failure?.err), err);
     assert.equal(several.has('Service shop/web'), true);
 
     const alone = await watchServer(t, second, { master: other.href });
@@ -239,7 +239,7 @@ test('entries with the same host and port have their URLs as names', async (t) =
   const { api, reach, synced } = await watchServer(t, server, { apiServers: [wrong] });
   await reach('the second is used', () => synced() === 1);
   assert.deepEqual(
-    api.status().map((each) => [each.server, each.trouble === undefined]),
+    api.status().map((each) => [each.server, each.failure === undefined]),
     [
       [wrong.href.replace(/\/$/, ''), false],
       [server.url, true],
@@ -255,7 +255,7 @@ test('while none can be used, each is asked once per try, and what is said is of
   const [line] = log.of('warn');
   assert.equal(line?.message, 'Cannot watch the API server; the last known state is served until it is back');
   assert.equal(line?.fields['server'], hostOf(first));
-  assert.ok(watching.api.status().every(({ trouble }) => trouble !== undefined));
+  assert.ok(watching.api.status().every(({ failure }) => failure !== undefined));
 });
 
 test('a stop does not wait for a server that hangs', async (t) => {
@@ -297,7 +297,7 @@ test('a server that the cluster names needs a certificate for the name of the AP
   second.set(service('next'));
   await until('the second is used', () => has('Service shop/next'));
   assert.equal(used(watching), hostOf(second));
-  assert.match(String(api.status()[1]?.trouble?.err), /kubernetes\.default\.svc|altnames/);
+  assert.match(String(api.status()[1]?.failure?.err), /kubernetes\.default\.svc|altnames/);
   assert.equal(kubelet.requests.length, 0, 'it gets no credentials');
   api.learn(named(second));
   assert.deepEqual(
@@ -313,7 +313,7 @@ test('without a certificate authority, a server that the cluster names gets no r
   await reach('the first list', () => synced() === 1);
   api.learn(named(second));
   await first.stop();
-  await reach('it is tried', () => api.status()[1]?.trouble !== undefined, 5_000);
-  assert.match(String(api.status()[1]?.trouble?.err), /only with a certificate-authority/);
+  await reach('it is tried', () => api.status()[1]?.failure !== undefined, 5_000);
+  assert.match(String(api.status()[1]?.failure?.err), /only with a certificate-authority/);
   assert.equal(second.connections, 0);
 });

@@ -91,7 +91,7 @@ function apiTile(node: NodeView): Html {
   if (api === undefined) return tile('Services from', 'files', 'plain', node.source);
   const { connected, staleForMs, servers, servedStateOf } = api;
   if (connected && servers.length > 1) {
-    const isWell = servers.every(({ trouble }) => trouble === undefined);
+    const isWell = servers.every(({ failure }) => failure === undefined);
     return tile('API server', 'connected', isWell ? 'good' : 'warn', serversText(servers, node.now, span).join('; '));
   }
   const state = servedStateOf === undefined ? 'the last state is served' : servingStateOf(servedStateOf);

@@ -10,6 +10,7 @@ import { withinSilence } from '../kubernetes/http-exchange.ts';
 import { resourceOf } from '../kubernetes/kubernetes-source.ts';
 import { nodeName } from '../kubernetes/node.ts';
 import { ObjectStore } from '../kubernetes/object-store.ts';
+import { decodeSaved } from '../kubernetes/objects/kubernetes-object.ts';
 import { createApiServers } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/address.ts';
@@ -21,14 +22,17 @@ import type { NoEndpoints } from '../model/view.ts';
 import { refusedOptions } from '../services/derive-service-ports.ts';
 import { endpointAddresses } from '../services/known-addresses.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../services/service-tracker.ts';
+import type { SavedState } from '../state/state-file.ts';
 import type { Clock } from '../util/clock.ts';
 import { formatDuration } from '../util/duration.ts';
 import { counted, messageOf } from '../util/text.ts';
+import { rfc3339 } from '../util/timestamp.ts';
 import { withDeadline } from '../util/wait.ts';
 import { checkExternalIPs } from './external-ips.ts';
 import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import { type Api, checkPermissions, UNWELL } from './permissions.ts';
 import type { Check } from './run-checks.ts';
+import { checkState } from './state.ts';
 
 /** The Services that the checks of the source have found, for the checks of ports. */
 export interface KnownServices {
@@ -51,15 +55,27 @@ const SHOWN = 5;
 
 /** `families`: those that this node can have. */
 export function sourceChecks(
-  { source, hostnameOverride, externalIpAllowList, waitForEndpointsMs }: Config,
+  { source, state, hostnameOverride, externalIpAllowList, waitForEndpointsMs }: Config,
   known: KnownServices,
   families: readonly IpFamily[],
   clock: Clock,
 ): readonly Check[] {
+  const node = nodeName(hostnameOverride);
+  let saved: SavedState | undefined;
+  const ofState: Check = {
+    name: 'state',
+    run: async () => {
+      if (state === undefined) return [];
+      const checked = await checkState(state, { node, source: source.kind }, clock);
+      saved = checked.saved;
+      return checked.findings;
+    },
+  };
   if (source.kind === 'manifests') {
     const allowed = externalIpAllowList === undefined ? {} : { allowedExternalIPs: externalIpAllowList };
     const policy = { ...allowed, waitForEndpointsMs };
-    return [{ name: 'manifests', run: () => checkManifests(source, { known, families, policy, clock }) }];
+    const run = () => checkManifests(source, { known, families, policy, saved, clock });
+    return [ofState, { name: 'manifests', run }];
   }
   let api: Api | undefined;
   /** Runs nothing after a failure, because the same reason would be reported again. */
@@ -69,13 +85,14 @@ export function sourceChecks(
     if (findings.some(({ level }) => level === 'fail')) api = undefined;
     return findings;
   };
-  const node = nodeName(hostnameOverride);
   return [
+    ofState,
     {
       name: 'API server',
       run: async () => {
-        const connected = await checkApiServer(source, clock);
+        const connected = await checkApiServer(source, saved, clock);
         api = connected.api;
+        if (api === undefined && saved !== undefined) known.services = servicesOf(saved);
         return connected.findings;
       },
     },
@@ -102,15 +119,16 @@ interface ManifestsCheck {
   readonly known: KnownServices;
   readonly families: readonly IpFamily[];
   readonly policy: ServicePolicy;
+  readonly saved: SavedState | undefined;
   readonly clock: Clock;
 }
 
 async function checkManifests(
   config: ManifestsConfig,
-  { known, families, policy, clock }: ManifestsCheck,
+  { known, families, policy, saved, clock }: ManifestsCheck,
 ): Promise<readonly Finding[]> {
   const log = new FindingsLog('correct the file', { ofInfo: 'nothing, if they are for other programs' });
-  const source = new ManifestSource({ ...config, clock, log });
+  const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), clock, log });
   const objects = new Map<string, SourceEvent>();
   const apply = (events: readonly SourceEvent[]) => {
     for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
@@ -131,12 +149,15 @@ async function checkManifests(
   const leftOut = families.flatMap((family) => [
     ...whatIsLeftOut([...objects.values()], { family, families, policy }, (key) => source.placeOf(`Service "${key}"`)),
   ]);
+  const lost = new Set([...source.unusable()].flatMap(({ usable, place }) => (usable.length === 0 ? place : [])));
+  const isKept = ({ place = '' }: Finding) => saved !== undefined && !lost.has(place);
+  const faults = log.findings.map((finding) => (isKept(finding) ? warnOnly(finding) : finding));
   // What holds for both families of a Service is said once.
   const distinct = new Map(leftOut.map((finding) => [findingText(finding), finding]));
   // Causes come before what follows from them.
   return [
     ...(isServed ? [ok(size)] : []),
-    ...log.findings,
+    ...faults,
     ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
     ...distinct.values(),
     ...(isServed ? [] : [fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE)]),
@@ -237,6 +258,7 @@ function sizeOf(services: readonly Service[]): string {
 /** `api` is absent when further requests would fail. */
 async function checkApiServer(
   source: KubernetesConfig,
+  saved: Pick<SavedState, 'knownAt'> | undefined,
   clock: Clock,
 ): Promise<{ readonly findings: readonly Finding[]; readonly api?: Api }> {
   const log = new FindingsLog('correct the kubeconfig');
@@ -253,16 +275,35 @@ async function checkApiServer(
     });
     if (clients.length > 1) {
       const { findings, usable } = await checkSeveral(clients, { apiOf, origin, clock });
-      return { findings: [...log.findings, ...findings], ...(usable && { api: apiOf(usable) }) };
+      const whole = usable === undefined ? findings.map((each) => withState(each, saved)) : findings;
+      return { findings: [...log.findings, ...whole], ...(usable && { api: apiOf(usable) }) };
     }
     const [client] = clients as [ApiClient];
     const api = apiOf(client);
     const finding = await checkVersion(api, client, origin);
-    return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
+    return { findings: [...log.findings, withState(finding, saved)], ...(finding.level !== 'fail' && { api }) };
   } catch (error) {
     const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
     return { findings: [...log.findings, fail(messageOf(error), advice)] };
   }
+}
+
+/** A start without the API server serves the state, if there is one. */
+function withState(finding: Finding, saved: Pick<SavedState, 'knownAt'> | undefined): Finding {
+  if (finding.level !== 'fail' || saved === undefined) return finding;
+  return { ...warnOnly(finding), found: `${finding.found}; a start serves the state of ${rfc3339(saved.knownAt)}` };
+}
+
+function warnOnly(finding: Finding): Finding {
+  return finding.level === 'fail' ? { ...finding, level: 'warn' } : finding;
+}
+
+/** Of a state of the API server. Throws `UnusableState`. */
+function servicesOf({ objects }: SavedState): readonly Service[] {
+  return [...objects].flatMap(({ object }) => {
+    const event = decodeSaved(object);
+    return event?.kind === 'Service' ? event.value : [];
+  });
 }
 
 /** One that cannot be used is a warning where another can. All are asked at once. */
@@ -289,7 +330,7 @@ async function checkSeveral(
     const other = `${client.name} is of another cluster than ${first?.client.name}, and is left out`;
     return fail(other, 'correct --api-servers: the first one that answers decides');
   });
-  const findings = found.map((each): Finding => (each.level === 'fail' && first ? { ...each, level: 'warn' } : each));
+  const findings = found.map((each) => (first === undefined ? each : warnOnly(each)));
   return { findings, usable: first?.client };
 }
 

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { open, rename, rm, utimes } from 'node:fs/promises';
-import { isOursOrRoots, makeSafeDirectory } from '../kernel/safe-directory.ts';
+import { isOursOrRoots, makeSafeDirectory, trySafeDirectory } from '../kernel/safe-directory.ts';
 import type { FileContent, Files, NewFile } from './files.ts';
 
 /** Far above 10,000 Services with 250,000 endpoints. */
@@ -52,4 +52,10 @@ export const DISK: Files = {
   },
   remove: async (path) => await rm(path, { force: true }),
   touch: async (path, at) => await utimes(path, at / 1_000, at / 1_000),
+};
+
+/** For who only looks: no directory is made. Rejects also where a state could not be written. */
+export const DISK_TO_LOOK_AT: Files = {
+  ...DISK,
+  prepare: async (directory) => trySafeDirectory(directory, '--state-dir'),
 };

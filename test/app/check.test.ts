@@ -1,5 +1,14 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,8 +20,13 @@ import { REQUEST_MS, sourceChecks } from '../../src/check/source.ts';
 import { parse } from '../../src/cli/parser.ts';
 import type { IpFamily } from '../../src/model/address.ts';
 import { findingText } from '../../src/model/finding.ts';
+import type { SavedObject } from '../../src/model/saved-object.ts';
+import { DISK } from '../../src/state/disk.ts';
+import { bodyOf, type Head } from '../../src/state/format.ts';
+import { StateFile } from '../../src/state/state-file.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
+import { finished } from '../../src/util/wait.ts';
 import { RecordingTerminal } from '../cli/recording-terminal.ts';
 import { runCommand } from '../cli/run-command.ts';
 import { FakeApiServer, sendJson, sendPage, sendStatus } from '../fakes/fake-api-server.ts';
@@ -35,6 +49,8 @@ metadata: {name: web, namespace: shop}
 subsets: [{addresses: [{ip: 10.244.1.7}], ports: [{port: 8080}]}]
 `;
 
+const STATE_AT = Date.UTC(2026, 10, 20, 8);
+
 /** Takes no port of this machine, even for a moment. */
 const MODEST = ['--dataplane=node', '--healthz-bind-address=', '--metrics-bind-address='];
 
@@ -47,6 +63,16 @@ async function run(...argv: readonly string[]) {
   const terminal = Object.assign(new RecordingTerminal(), { out: write });
   const code = await runCommand(CHECK, argv, terminal, tools);
   return { code, out };
+}
+
+/** A directory for `--state-dir` of this node, with these objects. */
+async function stateOf(directory: string, head: Pick<Head, 'source'>, objects: readonly SavedObject[]) {
+  mkdirSync(directory, { mode: 0o700 });
+  const file = new StateFile({ directory, files: DISK, clock: systemClock });
+  const written = { ...head, node: 'node-1', bootId: 'boot-1', program: '1.0.0', writtenAt: STATE_AT };
+  await file.write(written, await finished(systemClock, bodyOf(objects)));
+  utimesSync(file.path, STATE_AT / 1_000, STATE_AT / 1_000);
+  return ['--hostname-override=node-1', '--state-dir', directory] as const;
 }
 
 /** The findings of the checks of the source alone, as `check level: what was found → what to do`. */
@@ -169,6 +195,55 @@ describe('check', () => {
     assert.deepEqual(valid, { check: 'configuration', level: 'ok', found: 'the flags are valid' });
     assert.match(warning.found, /^Accepted, but without effect in this proxy: --ipvs-strict-arp/);
     assert.ok(others.some(({ check: name }: { readonly check: string }) => name === 'engine'));
+  });
+
+  test('a broken file whose last good state is on disk is a warning; one without is a failure', async () => {
+    const [known, unknown] = [file('known.yaml', SERVICE + ENDPOINTS), file('unknown.yaml', 'kind: [\n')];
+    const metadata = { name: 'web', namespace: 'shop' };
+    const service = {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata,
+      spec: { clusterIP: '10.96.0.100', ports: [{ port: 80 }] },
+    };
+    const at = { file: known, document: 1, line: 1 };
+    const state = await stateOf(join(directory, 'of-files'), { source: 'manifests' }, [{ object: service, at }]);
+    writeFileSync(known, 'kind: [\n');
+    const lines = await findings(['--manifests', `${known},${unknown}`, ...state]);
+    assert.match(lines[0]!, /^state ok: .*of-files\/last-state has the state of 2026-11-20T08:00:00/);
+    assert.match(lines[1]!, /^manifests ok: 1 Service with 1 port in /);
+    const faults = lines.filter((line) => line.includes('cannot be used')).sort();
+    assert.equal(faults.length, 2, lines.join('\n'));
+    assert.match(
+      faults[0]!,
+      /^manifests fail: A manifest file cannot be used; nothing of it is served: .*unknown\.yaml/,
+    );
+    assert.match(
+      faults[1]!,
+      /^manifests warn: A manifest file cannot be used; its last good state is kept: .*known\.yaml/,
+    );
+  });
+
+  test('says what keeps --state-dir from its use, and leaves none behind', async () => {
+    const manifests = file('good.yaml', SERVICE + ENDPOINTS);
+    const torn = join(directory, 'torn');
+    mkdirSync(torn, { mode: 0o700 });
+    writeFileSync(join(torn, 'last-state'), 'torn\n', { mode: 0o600 });
+    const fresh = join(directory, 'deep/fresh');
+    for (const [path, finding] of [
+      [fresh, /^state ok: there is no state in .*fresh yet$/],
+      [
+        manifests,
+        /^state warn: .*: \S+good.yaml is no directory; remove it, or give another --state-dir → correct that/,
+      ],
+      [`${manifests}/below`, /^state warn: .*: the directory \S+below cannot be made \(ENOTDIR\); make it, or give/],
+      ['/proc/nope', /^state warn: .*: the directory \/proc\/nope cannot be made \(\w+\); make it, or give another/],
+      [torn, /^state warn: .*: it is torn or damaged/],
+    ] as const) {
+      const [first] = await findings(['--manifests', manifests, '--state-dir', path]);
+      assert.match(first ?? '', finding);
+    }
+    assert.equal(existsSync(join(directory, 'deep')), false);
   });
 
   test('counts what is in manifests, and says where one is wrong', async () => {
@@ -399,6 +474,21 @@ describe('check', () => {
         assert.match(line?.split(' → ')[1] ?? '', advice, `${what}: ${line}`);
         assert.deepEqual(others, []);
       }
+    });
+
+    test('a server that does not answer is a warning where a start serves the state on disk', async () => {
+      const dead = kubeconfig({ server: 'https://127.0.0.1:1' });
+      const state = await stateOf(join(directory, 'of-server'), { source: 'kubernetes' }, []);
+      const [found, server, ...others] = await findings([...dead, ...state]);
+      assert.match(found!, /^state ok: .* has the state of 2026-11-20T08:00:00/);
+      assert.match(
+        server!,
+        /^API server warn: .*REFUSED; a start serves the state of 2026-11-20T08:00:00.* → start the/,
+      );
+      assert.deepEqual(others, []);
+      const [old, failed] = await findings([...dead, ...state, '--state-max-age=1h']);
+      assert.match(old!, /^state warn: .*longer ago than --state-max-age → /);
+      assert.match(failed!, /^API server fail: /);
     });
 
     test('gives a silent server five seconds', async () => {

@@ -18,7 +18,7 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['upgrade', ['model', 'util', 'sys']],
   ['operate', ['model', 'util', 'services', 'capture', 'kernel']],
   ['http', ['model', 'util', 'operate']],
-  ['check', ['model', 'util', 'services', 'capture', 'kernel', 'kubernetes', 'manifests', 'config']],
+  ['check', ['model', 'util', 'services', 'capture', 'kernel', 'kubernetes', 'manifests', 'config', 'state']],
   ['cli', ['model', 'util', 'operate', 'config']],
 ]);
 

@@ -29,7 +29,7 @@ export class WaitingClient<From extends FlowClient> implements Guest {
     this.backlog = backlog;
     this.waiter = past instanceof Waiter ? past : new Waiter(this, past, nowMs);
     this.waiter.guest = this;
-    if (this.waiter !== past) this.waiter.heard(nowMs);
+    if (!Number.isFinite(this.waiter.staleMs)) this.waiter.heard(nowMs);
     this.#room = room;
   }
 

@@ -41,6 +41,8 @@ export const REFUSAL: Readonly<Record<Cause, Refusal>> = {
 export interface WaitRecord {
   readonly waitedMs: number;
   readonly leftMs: number;
+  /** Of a UDP client: until its last datagram is too old. */
+  readonly freshMs?: number;
 }
 
 /** Who waits. */
@@ -84,12 +86,18 @@ export class Waiter {
     this.isKnown = true;
     this.sinceMs = nowMs - record.waitedMs;
     this.dueMs = nowMs + record.leftMs;
+    if (record.freshMs !== undefined) this.staleMs = nowMs + record.freshMs;
     this.hadForEndpoints = true;
     this.hadWhileFull = true;
   }
 
   record(nowMs: number): WaitRecord {
-    return { waitedMs: wholeMsLeft(nowMs - this.sinceMs), leftMs: wholeMsLeft(this.dueMs - nowMs) };
+    const { sinceMs, dueMs, staleMs } = this;
+    return {
+      waitedMs: wholeMsLeft(nowMs - sinceMs),
+      leftMs: wholeMsLeft(dueMs - nowMs),
+      ...(Number.isFinite(staleMs) && { freshMs: wholeMsLeft(staleMs - nowMs) }),
+    };
   }
 
   get isTried(): boolean {

@@ -100,8 +100,12 @@ test('what clients of UDP have asked goes along', async (t) => {
     await client.delivered(`${i} b`);
     await waitFor('it to wait', () => before.stats(UDP.name).counters.waiting === i + 1);
   }
+  const firstEnds = async (plane: FastRig['plane']) =>
+    Math.min(...(await listed(plane, UDP.id)).map(({ expiresMs = 0 }) => expiresMs));
+  const left = await firstEnds(before.plane);
   await passOn(before.plane, after.plane);
   await waitFor('all to wait there', () => after.stats(UDP.name).counters.waiting === clients.length);
+  assert.ok((await firstEnds(after.plane)) <= left, 'no datagram is younger there');
   await clients[0]?.delivered('0 c');
   const echo = await UdpBackend.echo(t);
   after.plane.update(UDP.id, backends([echo.endpoint]));

@@ -197,7 +197,11 @@ describe('the socket', () => {
   test('leaves no file where it cannot be made', async (t) => {
     const directory = folder(t);
     writeFileSync(join(directory, 'file'), '');
-    await refusedAt(t, join(directory, 'file/control.sock'), /is no directory; remove it, or give another --control-socket/);
+    await refusedAt(
+      t,
+      join(directory, 'file/control.sock'),
+      /is no directory; remove it, or give another --control-socket/,
+    );
     await refusedAt(t, join(directory, 'x'.repeat(120)), /./);
     assert.deepEqual(readdirSync(directory), ['file']);
   });

@@ -8,6 +8,7 @@ import { type ApiServersSettings, createApiServers } from '../../src/kubernetes/
 import { FakeApiServer } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { NO_API_SERVERS } from '../support/api-servers.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 
 const NEVER = new AbortController().signal;
@@ -18,19 +19,9 @@ function setUp(t: TestContext) {
   const log = new RecordingLog();
   const create = async (options: Partial<ApiServersSettings>) => {
     const client = await createApiServers({
-      kubeconfig: undefined,
-      master: undefined,
-      apiServers: [],
-      apiServersFromCluster: false,
-      random: () => 0,
-      qps: 5,
-      burst: 10,
-      contentType: 'application/json',
-      userAgent: 'test/1',
-      env: {},
+      ...NO_API_SERVERS,
       clock: new ManualClock(),
       log,
-      metrics: { requestDone: () => {} },
       serviceAccountDirectory: directory,
       ...options,
     });

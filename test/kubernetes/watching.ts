@@ -7,6 +7,7 @@ import type { SourceEvent } from '../../src/model/source.ts';
 import type { FakeApiServer } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { NO_API_SERVERS } from '../support/api-servers.ts';
 import { until } from '../support/until.ts';
 
 /** A source that watches this server, in a time that only passes while something is waited for. */
@@ -14,20 +15,10 @@ export async function watchServer(t: TestContext, server: FakeApiServer, setting
   const clock = new ManualClock();
   const log = new RecordingLog();
   const api = await createApiServers({
-    kubeconfig: undefined,
+    ...NO_API_SERVERS,
     master: settings.kubeconfig === undefined ? server.url : undefined,
-    apiServers: [],
-    apiServersFromCluster: false,
-    random: () => 0,
-    qps: 5,
-    burst: 10,
-    contentType: 'application/json',
-    userAgent: 'test/1',
-    env: {},
     clock,
     log,
-    metrics: { requestDone: () => {} },
-    serviceAccountDirectory: '/nonexistent',
     ...settings,
   });
   const source = new KubernetesSource({ api, clock, random: () => 0, log });

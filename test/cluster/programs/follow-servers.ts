@@ -3,6 +3,7 @@ import { createApiServers } from '../../../src/kubernetes/open-access.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import type { Log } from '../../../src/util/log.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
+import { NO_API_SERVERS } from '../../support/api-servers.ts';
 import type { Observation } from '../several-servers.ts';
 
 /*
@@ -24,19 +25,14 @@ const log: Log = {
   v: () => undefined,
 };
 const api = await createApiServers({
+  ...NO_API_SERVERS,
   kubeconfig,
-  master: undefined,
   apiServers: urls.split(',').map((url) => new URL(url)),
-  apiServersFromCluster: false,
   qps: 50,
   burst: 100,
-  contentType: 'application/json',
-  userAgent: 'test/1',
-  env: {},
   clock,
   random: Math.random,
   log,
-  metrics: { requestDone: () => {} },
 });
 const source = new KubernetesSource({ api, clock, random: Math.random, log });
 let used: string | undefined;

@@ -63,6 +63,13 @@ export interface Silences {
   readonly afterReply: DeadlineList;
 }
 
+interface SilencesFor {
+  /** That of the Service after a reply. */
+  readonly idleMs: number;
+  readonly longestMs: number;
+  readonly silences: Silences;
+}
+
 /** The worker's part of a Service port that has the flows: its listener, or what carries for another worker. */
 export interface FlowHost {
   readonly port: Port;
@@ -84,10 +91,10 @@ export interface FlowHost {
 export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
   readonly host: FlowHost;
   readonly port: Port;
-  /** By the timeout of the Service, which may change. */
-  #ofAll: { readonly idleMs: number; readonly silences: Silences } | undefined;
+  /** Made for the times that hold now, which may change. */
+  #ofOthers: SilencesFor | undefined;
   /** Of flows whose entries in connection tracking end after so much silence. */
-  #ofKept: { readonly idleMs: number; readonly longestMs: number; readonly silences: Silences } | undefined;
+  #ofKept: SilencesFor | undefined;
 
   constructor(host: FlowHost, port: Port) {
     super();
@@ -109,17 +116,15 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
   }
 
   silences(isKept: boolean): Silences {
-    const idleMs = this.port.udpIdleTimeoutMs;
-    if (!isKept) {
-      if (this.#ofAll?.idleMs !== idleMs) this.#ofAll = { idleMs, silences: this.#atMost() };
-      return this.#ofAll.silences;
-    }
     const { loop, keptDials } = this.port.worker;
-    const longestMs = keptDials.longestSilenceMs(loop.nowMs);
-    if (this.#ofKept?.longestMs !== longestMs || this.#ofKept.idleMs !== idleMs) {
-      this.#ofKept = { idleMs, longestMs, silences: this.#atMost(longestMs) };
-    }
-    return this.#ofKept.silences;
+    const idleMs = this.port.udpIdleTimeoutMs;
+    const longestMs = isKept ? keptDials.longestSilenceMs(loop.nowMs) : Number.POSITIVE_INFINITY;
+    const known = isKept ? this.#ofKept : this.#ofOthers;
+    if (known?.idleMs === idleMs && known.longestMs === longestMs) return known.silences;
+    const made = { idleMs, longestMs, silences: this.#atMost(longestMs) };
+    if (isKept) this.#ofKept = made;
+    else this.#ofOthers = made;
+    return made.silences;
   }
 
   cutAll(): void {
@@ -240,7 +245,7 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
     return fd;
   }
 
-  #atMost(longestMs?: number): Silences {
+  #atMost(longestMs: number): Silences {
     const { deadlines } = this.port.worker.loop;
     return {
       beforeReply: deadlines.after(this.silenceMs(false, longestMs)),

@@ -74,8 +74,8 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
   waitAgain(from: From, datagrams: readonly Uint8Array[], record: WaitRecord): void {
     const client = new WaitingClient(this, from, record);
     const refusal = this.#enter(client, this.port.causeOf('no-endpoints'));
-    if (refusal !== undefined) this.#refuse(from, refusal);
-    else for (const datagram of datagrams) client.keep(datagram, false);
+    if (refusal === undefined) for (const datagram of datagrams) client.keep(datagram, false);
+    else this.#turnAway(from, refusal);
   }
 
   get waiting(): Iterable<WaitingClient<From>> {
@@ -93,8 +93,7 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
   refuseWaiting(client: WaitingClient<From>, why: Refusal): void {
     this.#leaveRoom(client);
     client.backlog.clear();
-    this.#refuse(client.from, why);
-    this.refuse(client.from);
+    this.#turnAway(client.from, why);
   }
 
   ask(replay: Replay<From, Each>): Each | undefined {
@@ -223,6 +222,12 @@ export abstract class UdpFlows<From extends FlowClient, Each extends Flow<From, 
   #refuse({ address, endpoint }: From, why: Refusal, tries?: TryLog): void {
     this.port.clientRefused(address, why);
     this.port.refusedDatagram(endpoint, `refused-${why}`, tries);
+  }
+
+  /** The client is told, too. */
+  #turnAway(from: From, why: Refusal): void {
+    this.#refuse(from, why);
+    this.refuse(from);
   }
 
   #leaveRoom(client: WaitingClient<From>): void {

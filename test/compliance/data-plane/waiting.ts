@@ -352,7 +352,9 @@ export function waitingTests(makeRig: RigFactory): void {
     await one.hasReceived(5);
     const [peer] = server.peers;
     assert.deepEqual([await one.finished(), await peer?.finished()], ['end', 'end']);
-    assert.ok(performance.now() - began >= 450);
+    // A tenth earlier at most; a busy thread's clock is some time late.
+    const lastedMs = performance.now() - began;
+    assert.ok(lastedMs >= 400, `${lastedMs} ms`);
     one.end();
     peer?.end();
     const entry = await waitFor('its entry', () => entries[0]);

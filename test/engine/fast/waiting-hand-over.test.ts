@@ -19,8 +19,8 @@ const WAITED_MS = 1_000;
 const TCP = listenSpec({ name: 'test/tcp', protocol: 'TCP', address: '127.0.0.1', port: 0 });
 const UDP = listenSpec({ name: 'test/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 });
 
-function backends(endpoints: readonly NamedEndpoint[]): Backends {
-  const waiting = { forEndpointsMs: WAIT_MS, whileFullMs: 0, max: 65_536 };
+function backends(endpoints: readonly NamedEndpoint[], forEndpointsMs = WAIT_MS): Backends {
+  const waiting = { forEndpointsMs, whileFullMs: 0, max: 65_536 };
   return { endpoints, affinity: { type: 'None' }, waiting };
 }
 
@@ -115,4 +115,22 @@ test('what clients of UDP have asked goes along', async (t) => {
     assert.deepEqual(client.texts, [`${i} a`, `${i} b`, ...(i === 0 ? ['0 c'] : [])]);
   }
   assert.equal(after.stats(UDP.name).counters.waiting, 0);
+});
+
+test('a client whose time is over as it is handed over is told so by the successor', async (t) => {
+  const [before, after] = await pair(t);
+  // Ends are looked for each 100 ms only: this one is handed over before.
+  const shortWait = backends([], 20);
+  const [tcpPort, udpPort] = [await before.plane.open(TCP, shortWait), await before.plane.open(UDP, shortWait)];
+  const ofTcp = await connectTcp(tcpPort);
+  const ofUdp = await UdpClient.connect(t, udpPort);
+  await ofUdp.delivered('a');
+  await sleep(40);
+  await passOn(before.plane, after.plane);
+  await waitFor('the refusal', () => ofUdp.refusals === 1);
+  assert.equal(await ofTcp.finished(), 'ECONNRESET');
+  for (const { name } of [TCP, UDP]) {
+    const { waiting, waitTimeouts } = after.stats(name).counters;
+    assert.deepEqual([waiting, waitTimeouts], [0, 1]);
+  }
 });

@@ -13,36 +13,7 @@ import {
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { EINVAL, ENOENT, EPERM, SysError } from '../../sys/sys-error.ts';
 import { ipText } from '../../util/ip-bytes.ts';
-import {
-  CT_DELETE,
-  CT_GET,
-  CTA_FILTER,
-  CTA_FILTER_ORIG_FLAGS,
-  CTA_FILTER_REPLY_FLAGS,
-  CTA_ID,
-  CTA_IP_V4_DST,
-  CTA_IP_V4_SRC,
-  CTA_IP_V6_DST,
-  CTA_IP_V6_SRC,
-  CTA_PROTO_DST_PORT,
-  CTA_PROTO_NUM,
-  CTA_PROTO_SRC_PORT,
-  CTA_PROTOINFO,
-  CTA_PROTOINFO_TCP,
-  CTA_PROTOINFO_TCP_STATE,
-  CTA_STATUS,
-  CTA_TUPLE_IP,
-  CTA_TUPLE_ORIG,
-  CTA_TUPLE_PROTO,
-  CTA_TUPLE_REPLY,
-  CTA_TUPLE_ZONE,
-  CTA_ZONE,
-  FILTER_PROTO_DST_PORT,
-  FILTER_PROTO_NUM,
-  IPS_DST_NAT,
-  TCP_ESTABLISHED,
-  TCP_SYN_SENT,
-} from './attributes.ts';
+import { CT, CTA, FILTER, IPS, TCP_STATE } from './attributes.ts';
 import type { Entry, EntryFilter, IsStale } from './stale.ts';
 
 /** The kernel's refusals of this many deletions fit into a socket's receive buffer. */
@@ -88,7 +59,7 @@ export async function deleteEntries(
     await dumpNetfilter(request, (bytes, begin, end) => {
       const identity = choose(bytes, begin, end);
       if (identity === undefined) return;
-      requests.push(encodeMessage(CT_DELETE, 0, [nfgenmsg(ADDRESS_FAMILY[family]), ...identity]));
+      requests.push(encodeMessage(CT.DELETE, 0, [nfgenmsg(ADDRESS_FAMILY[family]), ...identity]));
       if (requests.length === BATCH) deleteBatch();
     });
     deleteBatch();
@@ -112,18 +83,18 @@ export function explained(errno: number): Error {
  * all entries, of other protocols too.
  */
 export function dumpRequest(family: IpFamily, { protocol: name, port }: EntryFilter): Buffer {
-  const protocol = [encodeAttribute(CTA_PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[name]))];
-  let flags = FILTER_PROTO_NUM;
+  const protocol = [encodeAttribute(CTA.PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[name]))];
+  let flags = FILTER.PROTO_NUM;
   if (port !== undefined) {
-    flags |= FILTER_PROTO_DST_PORT;
-    protocol.push(encodeAttribute(CTA_PROTO_DST_PORT, Buffer.of(port >> 8, port & 0xff)));
+    flags |= FILTER.PROTO_DST_PORT;
+    protocol.push(encodeAttribute(CTA.PROTO_DST_PORT, Buffer.of(port >> 8, port & 0xff)));
   }
-  return encodeMessage(CT_GET, NLM_F_DUMP, [
+  return encodeMessage(CT.GET, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeNested(CTA_TUPLE_ORIG, [encodeNested(CTA_TUPLE_PROTO, protocol)]),
-    encodeNested(CTA_FILTER, [
-      encodeAttribute(CTA_FILTER_ORIG_FLAGS, Buffer.of(flags, 0, 0, 0)),
-      encodeAttribute(CTA_FILTER_REPLY_FLAGS, Buffer.alloc(4)),
+    encodeNested(CTA.TUPLE_ORIG, [encodeNested(CTA.TUPLE_PROTO, protocol)]),
+    encodeNested(CTA.FILTER, [
+      encodeAttribute(CTA.FILTER_ORIG_FLAGS, Buffer.of(flags, 0, 0, 0)),
+      encodeAttribute(CTA.FILTER_REPLY_FLAGS, Buffer.alloc(4)),
     ]),
   ]);
 }
@@ -145,12 +116,12 @@ export function readEntry(
   let isZoned = false;
   const identity: Uint8Array[] = [];
   visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type === CTA_TUPLE_ORIG) original = readTuple(bytes, from, to);
-    else if (type === CTA_TUPLE_REPLY) reply = readTuple(bytes, from, to);
-    else if (type === CTA_STATUS) status = bytes.readUInt32BE(from);
-    else if (type === CTA_PROTOINFO) state = tcpState(bytes, from, to);
-    else if (type === CTA_ZONE) isZoned = true;
-    if (type === CTA_TUPLE_ORIG || type === CTA_ID) identity.push(bytes.subarray(from - 4, to));
+    if (type === CTA.TUPLE_ORIG) original = readTuple(bytes, from, to);
+    else if (type === CTA.TUPLE_REPLY) reply = readTuple(bytes, from, to);
+    else if (type === CTA.STATUS) status = bytes.readUInt32BE(from);
+    else if (type === CTA.PROTOINFO) state = tcpState(bytes, from, to);
+    else if (type === CTA.ZONE) isZoned = true;
+    if (type === CTA.TUPLE_ORIG || type === CTA.ID) identity.push(bytes.subarray(from - 4, to));
   });
   if (original === undefined || reply === undefined) return undefined;
   if (original.protocol !== PROTOCOL_NUMBER[protocol] || isZoned || original.isZoned || reply.isZoned) return undefined;
@@ -161,20 +132,20 @@ export function readEntry(
     destinationPort,
     replyPort: reply.sourcePort,
     replySource: () => addressAt(bytes, source),
-    isRedirected: (status & IPS_DST_NAT) !== 0,
-    isOpening: state === TCP_SYN_SENT,
-    isEstablished: state === TCP_ESTABLISHED,
+    isRedirected: (status & IPS.DST_NAT) !== 0,
+    isOpening: state === TCP_STATE.SYN_SENT,
+    isEstablished: state === TCP_STATE.ESTABLISHED,
     identity,
   };
 }
 
-/** From `CTA_PROTOINFO`; -1 unless the entry is of TCP. */
+/** From `CTA.PROTOINFO`; -1 unless the entry is of TCP. */
 export function tcpState(bytes: Buffer, begin: number, end: number): number {
   let state = -1;
   visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type !== CTA_PROTOINFO_TCP) return;
+    if (type !== CTA.PROTOINFO_TCP) return;
     visitAttributes(bytes, from, to, (inner, at) => {
-      if (inner === CTA_PROTOINFO_TCP_STATE) state = bytes.readUInt8(at);
+      if (inner === CTA.PROTOINFO_TCP_STATE) state = bytes.readUInt8(at);
     });
   });
   return state;
@@ -198,17 +169,17 @@ function readTuple(bytes: Buffer, begin: number, end: number) {
     destination: nowhere,
   };
   visitAttributes(bytes, begin, end, (part, partBegin, partEnd) => {
-    if (part === CTA_TUPLE_ZONE) tuple.isZoned = true;
-    else if (part === CTA_TUPLE_IP) {
+    if (part === CTA.TUPLE_ZONE) tuple.isZoned = true;
+    else if (part === CTA.TUPLE_IP) {
       visitAttributes(bytes, partBegin, partEnd, (type, from, to) => {
-        if (type === CTA_IP_V4_DST || type === CTA_IP_V6_DST) tuple.destination = [from, to];
-        else if (type === CTA_IP_V4_SRC || type === CTA_IP_V6_SRC) tuple.source = [from, to];
+        if (type === CTA.IP_V4_DST || type === CTA.IP_V6_DST) tuple.destination = [from, to];
+        else if (type === CTA.IP_V4_SRC || type === CTA.IP_V6_SRC) tuple.source = [from, to];
       });
-    } else if (part === CTA_TUPLE_PROTO) {
+    } else if (part === CTA.TUPLE_PROTO) {
       visitAttributes(bytes, partBegin, partEnd, (type, from) => {
-        if (type === CTA_PROTO_NUM) tuple.protocol = bytes.readUInt8(from);
-        else if (type === CTA_PROTO_SRC_PORT) tuple.sourcePort = bytes.readUInt16BE(from);
-        else if (type === CTA_PROTO_DST_PORT) tuple.destinationPort = bytes.readUInt16BE(from);
+        if (type === CTA.PROTO_NUM) tuple.protocol = bytes.readUInt8(from);
+        else if (type === CTA.PROTO_SRC_PORT) tuple.sourcePort = bytes.readUInt16BE(from);
+        else if (type === CTA.PROTO_DST_PORT) tuple.destinationPort = bytes.readUInt16BE(from);
       });
     }
   });

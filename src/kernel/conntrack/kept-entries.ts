@@ -18,42 +18,7 @@ import {
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { EADDRINUSE, EEXIST } from '../../sys/sys-error.ts';
 import { ipText } from '../../util/ip-bytes.ts';
-import {
-  CT_DELETE,
-  CT_GET,
-  CT_NEW,
-  CTA_ID,
-  CTA_IP_V4_DST,
-  CTA_IP_V4_SRC,
-  CTA_IP_V6_DST,
-  CTA_IP_V6_SRC,
-  CTA_MARK,
-  CTA_NAT_PROTO,
-  CTA_NAT_SRC,
-  CTA_NAT_V4_MAXIP,
-  CTA_NAT_V4_MINIP,
-  CTA_NAT_V6_MAXIP,
-  CTA_NAT_V6_MINIP,
-  CTA_PROTO_DST_PORT,
-  CTA_PROTO_NUM,
-  CTA_PROTO_SRC_PORT,
-  CTA_PROTOINFO,
-  CTA_PROTOINFO_TCP,
-  CTA_PROTOINFO_TCP_STATE,
-  CTA_PROTONAT_PORT_MAX,
-  CTA_PROTONAT_PORT_MIN,
-  CTA_STATUS,
-  CTA_TIMEOUT,
-  CTA_TUPLE_IP,
-  CTA_TUPLE_ORIG,
-  CTA_TUPLE_PROTO,
-  CTA_TUPLE_REPLY,
-  IPS_ASSURED,
-  IPS_CONFIRMED,
-  TCP_CLOSE,
-  TCP_NONE,
-  TCP_TIME_WAIT,
-} from './attributes.ts';
+import { CT, CTA, IPS, TCP_STATE } from './attributes.ts';
 import { PROTOCOL_NUMBER, tcpState } from './ctnetlink.ts';
 import type { OwnConnections } from './own-connections.ts';
 
@@ -65,11 +30,11 @@ const UNUSED_SECONDS = 10;
  * UDP flows without an answer. What left from such a port next would show this node's address, so whoever fills the
  * table must not get rid of entries. Every new entry is confirmed; the kernel refuses a status that says otherwise.
  */
-const STATUS = IPS_ASSURED | IPS_CONFIRMED;
+const STATUS = IPS.ASSURED | IPS.CONFIRMED;
 
 const IP_ATTRIBUTES = {
-  IPv4: { source: CTA_IP_V4_SRC, destination: CTA_IP_V4_DST, first: CTA_NAT_V4_MINIP, last: CTA_NAT_V4_MAXIP },
-  IPv6: { source: CTA_IP_V6_SRC, destination: CTA_IP_V6_DST, first: CTA_NAT_V6_MINIP, last: CTA_NAT_V6_MAXIP },
+  IPv4: { source: CTA.IP_V4_SRC, destination: CTA.IP_V4_DST, first: CTA.NAT_V4_MINIP, last: CTA.NAT_V4_MAXIP },
+  IPv6: { source: CTA.IP_V6_SRC, destination: CTA.IP_V6_DST, first: CTA.NAT_V6_MINIP, last: CTA.NAT_V6_MAXIP },
 } as const;
 
 /** Deletions that are sent together. */
@@ -118,10 +83,10 @@ class Tuple {
     const { source, destination } = IP_ATTRIBUTES[family];
     this.#template = template;
     this.#places = [
-      template.place(tuple, CTA_TUPLE_IP, source),
-      template.place(tuple, CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT),
-      template.place(tuple, CTA_TUPLE_IP, destination),
-      template.place(tuple, CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT),
+      template.place(tuple, CTA.TUPLE_IP, source),
+      template.place(tuple, CTA.TUPLE_PROTO, CTA.PROTO_SRC_PORT),
+      template.place(tuple, CTA.TUPLE_IP, destination),
+      template.place(tuple, CTA.TUPLE_PROTO, CTA.PROTO_DST_PORT),
     ];
   }
 
@@ -139,11 +104,11 @@ function emptyTuple(type: number, family: IpFamily, protocol: ProxiedProtocol): 
   const { source, destination } = IP_ATTRIBUTES[family];
   const nowhere = Buffer.alloc(ADDRESS_WORDS[family].count * 4);
   return encodeNested(type, [
-    encodeNested(CTA_TUPLE_IP, [encodeAttribute(source, nowhere), encodeAttribute(destination, nowhere)]),
-    encodeNested(CTA_TUPLE_PROTO, [
-      encodeAttribute(CTA_PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[protocol])),
-      encodeAttribute(CTA_PROTO_SRC_PORT, Buffer.alloc(2)),
-      encodeAttribute(CTA_PROTO_DST_PORT, Buffer.alloc(2)),
+    encodeNested(CTA.TUPLE_IP, [encodeAttribute(source, nowhere), encodeAttribute(destination, nowhere)]),
+    encodeNested(CTA.TUPLE_PROTO, [
+      encodeAttribute(CTA.PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[protocol])),
+      encodeAttribute(CTA.PROTO_SRC_PORT, Buffer.alloc(2)),
+      encodeAttribute(CTA.PROTO_DST_PORT, Buffer.alloc(2)),
     ]),
   ]);
 }
@@ -161,33 +126,35 @@ class Insertion {
   constructor(family: IpFamily, protocol: ProxiedProtocol, mark: number, keepsPort: boolean) {
     const { first, last } = IP_ATTRIBUTES[family];
     const nowhere = Buffer.alloc(ADDRESS_WORDS[family].count * 4);
-    const ports = [CTA_PROTONAT_PORT_MIN, CTA_PROTONAT_PORT_MAX];
+    const ports = [CTA.PROTONAT_PORT_MIN, CTA.PROTONAT_PORT_MAX];
     const portRange = encodeNested(
-      CTA_NAT_PROTO,
+      CTA.NAT_PROTO,
       ports.map((each) => encodeAttribute(each, Buffer.alloc(2))),
     );
-    const state = encodeNested(CTA_PROTOINFO_TCP, [encodeAttribute(CTA_PROTOINFO_TCP_STATE, Buffer.of(TCP_NONE))]);
-    const message = encodeMessage(CT_NEW, NLM_F_CREATE | NLM_F_EXCL, [
+    const state = encodeNested(CTA.PROTOINFO_TCP, [
+      encodeAttribute(CTA.PROTOINFO_TCP_STATE, Buffer.of(TCP_STATE.NONE)),
+    ]);
+    const message = encodeMessage(CT.NEW, NLM_F_CREATE | NLM_F_EXCL, [
       nfgenmsg(ADDRESS_FAMILY[family]),
-      emptyTuple(CTA_TUPLE_ORIG, family, protocol),
-      emptyTuple(CTA_TUPLE_REPLY, family, protocol),
-      encodeWord(CTA_STATUS, STATUS),
-      encodeWord(CTA_TIMEOUT, UNUSED_SECONDS),
-      encodeWord(CTA_MARK, mark),
-      encodeNested(CTA_NAT_SRC, [
+      emptyTuple(CTA.TUPLE_ORIG, family, protocol),
+      emptyTuple(CTA.TUPLE_REPLY, family, protocol),
+      encodeWord(CTA.STATUS, STATUS),
+      encodeWord(CTA.TIMEOUT, UNUSED_SECONDS),
+      encodeWord(CTA.MARK, mark),
+      encodeNested(CTA.NAT_SRC, [
         encodeAttribute(first, nowhere),
         encodeAttribute(last, nowhere),
         ...(keepsPort ? [portRange] : []),
       ]),
-      ...(protocol === 'TCP' ? [encodeNested(CTA_PROTOINFO, [state])] : []),
+      ...(protocol === 'TCP' ? [encodeNested(CTA.PROTOINFO, [state])] : []),
     ]);
     const template = new Template(family, message);
     this.memory = template.memory;
     this.#template = template;
-    this.#original = new Tuple(template, family, CTA_TUPLE_ORIG);
-    this.#reply = new Tuple(template, family, CTA_TUPLE_REPLY);
-    this.#addresses = [first, last].map((each) => template.place(CTA_NAT_SRC, each));
-    this.#ports = keepsPort ? ports.map((each) => template.place(CTA_NAT_SRC, CTA_NAT_PROTO, each)) : [];
+    this.#original = new Tuple(template, family, CTA.TUPLE_ORIG);
+    this.#reply = new Tuple(template, family, CTA.TUPLE_REPLY);
+    this.#addresses = [first, last].map((each) => template.place(CTA.NAT_SRC, each));
+    this.#ports = keepsPort ? ports.map((each) => template.place(CTA.NAT_SRC, CTA.NAT_PROTO, each)) : [];
   }
 
   put(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): void {
@@ -204,10 +171,10 @@ class Lookup {
   readonly tuple: Tuple;
 
   constructor(type: number, family: IpFamily, protocol: ProxiedProtocol, id: readonly Buffer[] = []) {
-    const tuple = emptyTuple(CTA_TUPLE_ORIG, family, protocol);
+    const tuple = emptyTuple(CTA.TUPLE_ORIG, family, protocol);
     const template = new Template(family, encodeMessage(type, 0, [nfgenmsg(ADDRESS_FAMILY[family]), tuple, ...id]));
     this.memory = template.memory;
-    this.tuple = new Tuple(template, family, CTA_TUPLE_ORIG);
+    this.tuple = new Tuple(template, family, CTA.TUPLE_ORIG);
   }
 }
 
@@ -263,11 +230,11 @@ export class KeptEntries {
     this.#layout = ADDRESS_WORDS[family];
     this.#insertion = new Insertion(family, protocol, mark, true);
     this.#anyPort = new Insertion(family, protocol, mark, false);
-    this.#get = new Lookup(CT_GET, family, protocol);
-    this.#delete = new Lookup(CT_DELETE, family, protocol);
+    this.#get = new Lookup(CT.GET, family, protocol);
+    this.#delete = new Lookup(CT.DELETE, family, protocol);
     this.#removals = new Memory(MAX_REMOVALS * this.#delete.memory.length);
-    this.#deleteFound = new Lookup(CT_DELETE, family, protocol, [encodeWord(CTA_ID, 0)]);
-    this.#deletedId = placeOf(this.#deleteFound.memory.bytes, [CTA_ID]);
+    this.#deleteFound = new Lookup(CT.DELETE, family, protocol, [encodeWord(CTA.ID, 0)]);
+    this.#deletedId = placeOf(this.#deleteFound.memory.bytes, [CTA.ID]);
     this.#batch = new Memory(this.#deleteFound.memory.length + this.#insertion.memory.length);
   }
 
@@ -281,11 +248,11 @@ export class KeptEntries {
     let same = this.#expectsEnded ? this.#find(source, endpoint) : undefined;
     if (same === undefined) {
       const { memory } = this.#insertion;
-      let status = this.#netfilter.change(CT_NEW, memory);
+      let status = this.#netfilter.change(CT.NEW, memory);
       if (status === -EEXIST && this.#removalBytes > 0) {
         // It may be of the same client's last flow.
         this.removeAll();
-        status = this.#netfilter.change(CT_NEW, memory);
+        status = this.#netfilter.change(CT.NEW, memory);
       }
       this.#expectsEnded = status === -EEXIST;
       if (status !== -EEXIST) return status;
@@ -306,13 +273,13 @@ export class KeptEntries {
   /** The same, with a port that NAT chooses. */
   insertAnyPort(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
     this.#anyPort.put(source, endpoint, client);
-    const status = this.#netfilter.change(CT_NEW, this.#anyPort.memory);
+    const status = this.#netfilter.change(CT.NEW, this.#anyPort.memory);
     return status === -EEXIST ? -EADDRINUSE : status;
   }
 
   /** Whether this connection has an entry with this client's address. */
   has(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): boolean {
-    const seen = this.#addressOf(CTA_TUPLE_REPLY, source, endpoint);
+    const seen = this.#addressOf(CTA.TUPLE_REPLY, source, endpoint);
     if (seen === undefined) return false;
     const { first, count } = this.#layout;
     return seen.equals(Buffer.from(client.buffer, client.byteOffset + first * 4, count * 4));
@@ -341,7 +308,7 @@ export class KeptEntries {
 
   /** Where a client sent to, before NAT, whose packets arrive at `local`. `undefined` where nobody knows. */
   destination(local: SocketAddressWords, client: SocketAddressWords): Address | undefined {
-    const address = this.#addressOf(CTA_TUPLE_ORIG, local, client);
+    const address = this.#addressOf(CTA.TUPLE_ORIG, local, client);
     return address && (ipText(address) as Address);
   }
 
@@ -351,7 +318,7 @@ export class KeptEntries {
     const length = this.#netfilter.get(this.#get.memory);
     if (length < 0) return undefined;
     const { bytes } = this.#netfilter.answer;
-    const at = placeOf(bytes.subarray(0, length), [tuple, CTA_TUPLE_IP, this.#destination]);
+    const at = placeOf(bytes.subarray(0, length), [tuple, CTA.TUPLE_IP, this.#destination]);
     return bytes.subarray(at, at + this.#layout.count * 4);
   }
 
@@ -366,10 +333,10 @@ export class KeptEntries {
     let state = -1;
     let original: Buffer | undefined;
     visitAttributes(bytes, CONTENT_BEGIN, length, (type, begin, end) => {
-      if (type === CTA_ID) id = Buffer.from(bytes.subarray(begin, end));
-      else if (type === CTA_MARK) mark = bytes.readUInt32BE(begin);
-      else if (type === CTA_PROTOINFO) state = tcpState(bytes, begin, end);
-      else if (type === CTA_TUPLE_ORIG) original = bytes.subarray(begin, end);
+      if (type === CTA.ID) id = Buffer.from(bytes.subarray(begin, end));
+      else if (type === CTA.MARK) mark = bytes.readUInt32BE(begin);
+      else if (type === CTA.PROTOINFO) state = tcpState(bytes, begin, end);
+      else if (type === CTA.TUPLE_ORIG) original = bytes.subarray(begin, end);
     });
     return { id, hasEnded: this.#hasEnded(state, original), isOurs: mark === this.#mark };
   }
@@ -379,14 +346,14 @@ export class KeptEntries {
    * other direction goes on. So its socket has the last word.
    */
   #hasEnded(state: number, original: Buffer | undefined): boolean {
-    if (state === TCP_CLOSE) return true;
-    if (state !== TCP_TIME_WAIT) return false;
+    if (state === TCP_STATE.CLOSE) return true;
+    if (state !== TCP_STATE.TIME_WAIT) return false;
     const { source, destination } = IP_ATTRIBUTES[this.#family];
     const content = (...path: readonly number[]): Buffer => contentOf(original ?? Buffer.alloc(0), path);
     return !this.#connections.has(
       this.#family,
-      { address: content(CTA_TUPLE_IP, source), port: content(CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT) },
-      { address: content(CTA_TUPLE_IP, destination), port: content(CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT) },
+      { address: content(CTA.TUPLE_IP, source), port: content(CTA.TUPLE_PROTO, CTA.PROTO_SRC_PORT) },
+      { address: content(CTA.TUPLE_IP, destination), port: content(CTA.TUPLE_PROTO, CTA.PROTO_DST_PORT) },
     );
   }
 
@@ -398,7 +365,7 @@ export class KeptEntries {
     const batch = this.#batch;
     batch.bytes.set(memory.bytes);
     batch.bytes.set(this.#insertion.memory.bytes, memory.length);
-    const status = this.#netfilter.change(CT_NEW, batch, 2);
+    const status = this.#netfilter.change(CT.NEW, batch, 2);
     return status === -EEXIST ? -EADDRINUSE : status;
   }
 }

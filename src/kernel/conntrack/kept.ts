@@ -4,7 +4,7 @@ import { encodeMessage, encodeWord, NetlinkSocket, NLM_F_DUMP, nfgenmsg, visitAt
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { EADDRINUSE, ENOMEM, EOPNOTSUPP, SysError } from '../../sys/sys-error.ts';
-import { CT_GET, CTA_ID, CTA_MARK, CTA_MARK_MASK, CTA_TUPLE_ORIG } from './attributes.ts';
+import { CT, CTA } from './attributes.ts';
 import { deleteEntries, explained } from './ctnetlink.ts';
 import { KeptEntries } from './kept-entries.ts';
 
@@ -51,8 +51,8 @@ export async function deleteKeptEntries(mark: number): Promise<number> {
       const identity: Uint8Array[] = [];
       let isMarked = false;
       visitAttributes(bytes, begin, end, (type, from, to) => {
-        if (type === CTA_MARK) isMarked = bytes.readUInt32BE(from) === mark;
-        else if (type === CTA_TUPLE_ORIG || type === CTA_ID) identity.push(bytes.subarray(from - 4, to));
+        if (type === CTA.MARK) isMarked = bytes.readUInt32BE(from) === mark;
+        else if (type === CTA.TUPLE_ORIG || type === CTA.ID) identity.push(bytes.subarray(from - 4, to));
       });
       return isMarked ? identity : undefined;
     });
@@ -61,9 +61,9 @@ export async function deleteKeptEntries(mark: number): Promise<number> {
 }
 
 function markedRequest(family: IpFamily, mark: number): Buffer {
-  return encodeMessage(CT_GET, NLM_F_DUMP, [
+  return encodeMessage(CT.GET, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeWord(CTA_MARK, mark),
-    encodeWord(CTA_MARK_MASK, 0xffff_ffff),
+    encodeWord(CTA.MARK, mark),
+    encodeWord(CTA.MARK_MASK, 0xffff_ffff),
   ]);
 }

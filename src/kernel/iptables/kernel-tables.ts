@@ -14,33 +14,11 @@ import {
 } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY, getOption, IPPROTO_IP, IPPROTO_IPV6, SOCK_RAW, socket } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
-import {
-  attributesIn,
-  batch,
-  cString,
-  NFT_GOTO,
-  NFT_MSG,
-  NFTA_DATA_VERDICT,
-  NFTA_LIST_ELEM,
-  NFTA_RULE_CHAIN,
-  NFTA_RULE_HANDLE,
-  NFTA_RULE_TABLE,
-  NFTA_VERDICT_CHAIN,
-  NFTA_VERDICT_CODE,
-  textOf,
-} from '../nft/messages.ts';
+import { attributesIn, batch, cString, NFT_GOTO, NFT_MSG, NFTA, textOf } from '../nft/messages.ts';
 
 /* The kernel's tables without the iptables programs. Messages: uapi/linux/netfilter/nf_tables.h. */
 
-const NFTA_GEN_ID = 1;
-const NFTA_CHAIN_TABLE = 1;
-const NFTA_CHAIN_NAME = 3;
-const NFTA_CHAIN_POLICY = 5;
 const NF_DROP = 0;
-const NFTA_RULE_EXPRESSIONS = 4;
-const NFTA_EXPR_NAME = 1;
-const NFTA_EXPR_DATA = 2;
-const NFTA_IMMEDIATE_DATA = 2;
 
 /** A rule of nf_tables, whether iptables can print it or not. */
 export interface NftRule {
@@ -57,7 +35,7 @@ export function nftGeneration(): number {
   let id: number | undefined;
   askNetfilter(encodeMessage(NFT_MSG.GETGEN, 0, [nfgenmsg(0)]), {
     visit: (bytes, begin, end) => {
-      id ??= attributesIn(bytes.subarray(begin, end)).get(NFTA_GEN_ID)?.readUInt32BE();
+      id ??= attributesIn(bytes.subarray(begin, end)).get(NFTA.GEN_ID)?.readUInt32BE();
     },
   });
   if (id === undefined) throw new Error('the kernel does not report the generation of nf_tables');
@@ -76,9 +54,9 @@ export async function nftChains(family: IpFamily, table: Table): Promise<readonl
   const request = encodeMessage(NFT_MSG.GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]);
   await dumpNetfilter(request, (bytes, begin, end) => {
     const chain = attributesIn(bytes.subarray(begin, end));
-    if (textOf(chain.get(NFTA_CHAIN_TABLE)) !== table) return;
-    const policy = chain.get(NFTA_CHAIN_POLICY)?.readUInt32BE();
-    const name = textOf(chain.get(NFTA_CHAIN_NAME));
+    if (textOf(chain.get(NFTA.CHAIN_TABLE)) !== table) return;
+    const policy = chain.get(NFTA.CHAIN_POLICY)?.readUInt32BE();
+    const name = textOf(chain.get(NFTA.CHAIN_NAME));
     chains.push(policy === undefined ? { name } : { name, policy: policy === NF_DROP ? 'DROP' : 'ACCEPT' });
   });
   return chains;
@@ -89,14 +67,14 @@ export async function nftRules(family: IpFamily, table: Table, chain: string): P
   const rules: NftRule[] = [];
   const request = encodeMessage(NFT_MSG.GETRULE, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeAttribute(NFTA_RULE_TABLE, cString(table)),
-    encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
+    encodeAttribute(NFTA.RULE_TABLE, cString(table)),
+    encodeAttribute(NFTA.RULE_CHAIN, cString(chain)),
   ]);
   await dumpNetfilter(request, (bytes, begin, end) => {
     const rule = attributesIn(bytes.subarray(begin, end));
     rules.push({
-      handle: rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE() ?? 0n,
-      target: targetOf(rule.get(NFTA_RULE_EXPRESSIONS)),
+      handle: rule.get(NFTA.RULE_HANDLE)?.readBigUInt64BE() ?? 0n,
+      target: targetOf(rule.get(NFTA.RULE_EXPRESSIONS)),
       content: bytes.toString('latin1', begin, end),
     });
   });
@@ -118,9 +96,9 @@ function ruleDeletion(family: IpFamily, table: string, { chain, handle }: RulePl
   id.writeBigUInt64BE(handle);
   return encodeMessage(NFT_MSG.DELRULE, 0, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeAttribute(NFTA_RULE_TABLE, cString(table)),
-    encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
-    encodeAttribute(NFTA_RULE_HANDLE, id),
+    encodeAttribute(NFTA.RULE_TABLE, cString(table)),
+    encodeAttribute(NFTA.RULE_CHAIN, cString(chain)),
+    encodeAttribute(NFTA.RULE_HANDLE, id),
   ]);
 }
 
@@ -136,14 +114,14 @@ export async function removeNftChains(
   const chain = (type: number, nameAttribute: number) => (name: string) =>
     encodeMessage(type, 0, [
       nfgenmsg(ADDRESS_FAMILY[family]),
-      encodeAttribute(NFTA_RULE_TABLE, cString(table)),
+      encodeAttribute(NFTA.RULE_TABLE, cString(table)),
       encodeAttribute(nameAttribute, cString(name)),
     ]);
   await changeNetfilter(
     batch([
       ...rules.map((rule) => ruleDeletion(family, table, rule)),
-      ...emptied.map(chain(NFT_MSG.DELRULE, NFTA_RULE_CHAIN)),
-      ...deleted.map(chain(NFT_MSG.DELCHAIN, NFTA_CHAIN_NAME)),
+      ...emptied.map(chain(NFT_MSG.DELRULE, NFTA.RULE_CHAIN)),
+      ...deleted.map(chain(NFT_MSG.DELCHAIN, NFTA.CHAIN_NAME)),
     ]),
   );
 }
@@ -153,14 +131,14 @@ const PASSING = new Set(['meta', 'ct', 'counter', 'log', 'dynset', 'notrack', 'p
 
 /** {@link NftRule.target} of a rule's expressions: the last one decides. */
 function targetOf(expressions: Buffer | undefined): string {
-  const last = attributesIn(expressions).get(NFTA_LIST_ELEM);
+  const last = attributesIn(expressions).get(NFTA.LIST_ELEM);
   const expression = attributesIn(last);
-  const name = textOf(expression.get(NFTA_EXPR_NAME));
+  const name = textOf(expression.get(NFTA.EXPR_NAME));
   if (name === 'immediate') {
-    const data = attributesIn(expression.get(NFTA_EXPR_DATA)).get(NFTA_IMMEDIATE_DATA);
-    const verdict = attributesIn(attributesIn(data).get(NFTA_DATA_VERDICT));
-    const chain = verdict.get(NFTA_VERDICT_CHAIN);
-    const isGoto = verdict.get(NFTA_VERDICT_CODE)?.readInt32BE() === NFT_GOTO;
+    const data = attributesIn(expression.get(NFTA.EXPR_DATA)).get(NFTA.IMMEDIATE_DATA);
+    const verdict = attributesIn(attributesIn(data).get(NFTA.DATA_VERDICT));
+    const chain = verdict.get(NFTA.VERDICT_CHAIN);
+    const isGoto = verdict.get(NFTA.VERDICT_CODE)?.readInt32BE() === NFT_GOTO;
     if (chain !== undefined) return `${isGoto ? '-g' : '-j'} ${textOf(chain)}`;
   }
   return PASSING.has(name) ? '' : '-j NFT';

@@ -18,13 +18,34 @@ export const NFT_MSG = {
   GETGEN: messageType(16),
 } as const;
 
-export const NFTA_RULE_TABLE = 1;
-export const NFTA_RULE_CHAIN = 2;
-export const NFTA_RULE_HANDLE = 3;
-export const NFTA_LIST_ELEM = 1;
-export const NFTA_DATA_VERDICT = 2;
-export const NFTA_VERDICT_CODE = 1;
-export const NFTA_VERDICT_CHAIN = 2;
+/** The types of attributes, each within the attribute that its name begins with. */
+export const NFTA = {
+  TABLE_NAME: 1,
+  CHAIN_TABLE: 1,
+  CHAIN_NAME: 3,
+  CHAIN_POLICY: 5,
+  RULE_TABLE: 1,
+  RULE_CHAIN: 2,
+  RULE_HANDLE: 3,
+  RULE_EXPRESSIONS: 4,
+  EXPR_NAME: 1,
+  EXPR_DATA: 2,
+  IMMEDIATE_DATA: 2,
+  LIST_ELEM: 1,
+  SET_ELEM_LIST_TABLE: 1,
+  SET_ELEM_LIST_SET: 2,
+  SET_ELEM_LIST_ELEMENTS: 3,
+  SET_ELEM_KEY: 1,
+  SET_ELEM_DATA: 2,
+  SET_ELEM_TIMEOUT: 4,
+  SET_ELEM_EXPIRATION: 5,
+  SET_ELEM_USERDATA: 6,
+  DATA_VALUE: 1,
+  DATA_VERDICT: 2,
+  VERDICT_CODE: 1,
+  VERDICT_CHAIN: 2,
+  GEN_ID: 1,
+} as const;
 export const NFT_GOTO = -4;
 
 function messageType(number: number): number {

@@ -19,21 +19,7 @@ import {
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { ENOENT, SysError } from '../../sys/sys-error.ts';
 import { ipBytes, ipText } from '../../util/ip-bytes.ts';
-import {
-  attributesIn,
-  batch,
-  cString,
-  NFT_GOTO,
-  NFT_MSG,
-  NFTA_DATA_VERDICT,
-  NFTA_LIST_ELEM,
-  NFTA_RULE_CHAIN,
-  NFTA_RULE_HANDLE,
-  NFTA_RULE_TABLE,
-  NFTA_VERDICT_CHAIN,
-  NFTA_VERDICT_CODE,
-  textOf,
-} from './messages.ts';
+import { attributesIn, batch, cString, NFT_GOTO, NFT_MSG, NFTA, textOf } from './messages.ts';
 
 export { nftGeneration } from '../iptables/kernel-tables.ts';
 
@@ -41,17 +27,6 @@ export { nftGeneration } from '../iptables/kernel-tables.ts';
  * Elements of sets, without the program `nft`: it takes 860 ms to print 30,000 of them, and releases of it crash over
  * sets that newer ones have made (kubernetes/kubernetes#136786). Messages: uapi/linux/netfilter/nf_tables.h.
  */
-
-const NFTA_TABLE_NAME = 1;
-const NFTA_SET_ELEM_LIST_TABLE = 1;
-const NFTA_SET_ELEM_LIST_SET = 2;
-const NFTA_SET_ELEM_LIST_ELEMENTS = 3;
-const NFTA_SET_ELEM_KEY = 1;
-const NFTA_SET_ELEM_DATA = 2;
-const NFTA_SET_ELEM_TIMEOUT = 4;
-const NFTA_SET_ELEM_EXPIRATION = 5;
-const NFTA_SET_ELEM_USERDATA = 6;
-const NFTA_DATA_VALUE = 1;
 
 /** Of libnftnl (`NFTNL_UDATA_SET_ELEM_COMMENT`): what `nft` prints as the comment. */
 const UDATA_COMMENT = 0;
@@ -101,13 +76,13 @@ export async function readRules(family: IpFamily): Promise<ReadonlyMap<string, s
   const chains = new Map<string, string>();
   const request = encodeMessage(NFT_MSG.GETRULE, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeAttribute(NFTA_RULE_TABLE, cString(TABLE)),
+    encodeAttribute(NFTA.RULE_TABLE, cString(TABLE)),
   ]);
   await dumpNetfilter(request, (bytes, begin, end) => {
     const rule = attributesIn(bytes.subarray(begin, end));
-    if (textOf(rule.get(NFTA_RULE_TABLE)) !== TABLE) return;
-    const chain = textOf(rule.get(NFTA_RULE_CHAIN));
-    chains.set(chain, `${chains.get(chain) ?? ''} ${rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE()}`);
+    if (textOf(rule.get(NFTA.RULE_TABLE)) !== TABLE) return;
+    const chain = textOf(rule.get(NFTA.RULE_CHAIN));
+    chains.set(chain, `${chains.get(chain) ?? ''} ${rule.get(NFTA.RULE_HANDLE)?.readBigUInt64BE()}`);
   });
   return chains;
 }
@@ -116,7 +91,7 @@ export async function readRules(family: IpFamily): Promise<ReadonlyMap<string, s
 export async function deleteNftTable(family: IpFamily, table: string): Promise<boolean> {
   const deletion = encodeMessage(NFT_MSG.DELTABLE, 0, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeAttribute(NFTA_TABLE_NAME, cString(table)),
+    encodeAttribute(NFTA.TABLE_NAME, cString(table)),
   ]);
   return (await orAbsent(() => changeNetfilter(batch([deletion])).then(() => true))) ?? false;
 }
@@ -145,7 +120,7 @@ function elementMessages(
     const content = [
       nfgenmsg(ADDRESS_FAMILY[family]),
       ...setName(set),
-      encodeNested(NFTA_SET_ELEM_LIST_ELEMENTS, list),
+      encodeNested(NFTA.SET_ELEM_LIST_ELEMENTS, list),
     ];
     messages.push(encodeMessage(type, flags, content));
     [list, bytes] = [[], 0];
@@ -163,27 +138,27 @@ function elementMessages(
 
 function setName(set: SetName): readonly Buffer[] {
   return [
-    encodeAttribute(NFTA_SET_ELEM_LIST_TABLE, cString(TABLE)),
-    encodeAttribute(NFTA_SET_ELEM_LIST_SET, cString(set)),
+    encodeAttribute(NFTA.SET_ELEM_LIST_TABLE, cString(TABLE)),
+    encodeAttribute(NFTA.SET_ELEM_LIST_SET, cString(set)),
   ];
 }
 
 /** To delete or find one, its key is enough. */
 function encodeElement(element: Element, isWhole: boolean): Buffer {
   const key = encodeKey(element);
-  if (!isWhole) return encodeNested(NFTA_LIST_ELEM, [key]);
+  if (!isWhole) return encodeNested(NFTA.LIST_ELEM, [key]);
   const { data, leftMs, comment } = element;
-  const parts = [key, encodeAttribute(NFTA_SET_ELEM_USERDATA, encodeComment(comment))];
+  const parts = [key, encodeAttribute(NFTA.SET_ELEM_USERDATA, encodeComment(comment))];
   if (data !== undefined) parts.push(typeof data === 'number' ? encodePort(data) : encodeVerdict(data));
-  if (leftMs !== undefined) parts.push(encodeAttribute(NFTA_SET_ELEM_TIMEOUT, milliseconds(leftMs)));
-  return encodeNested(NFTA_LIST_ELEM, parts);
+  if (leftMs !== undefined) parts.push(encodeAttribute(NFTA.SET_ELEM_TIMEOUT, milliseconds(leftMs)));
+  return encodeNested(NFTA.LIST_ELEM, parts);
 }
 
 /** Two headers of attributes, and the parts, each padded to four bytes. */
 function encodeKey({ set, address, protocol, port }: Element): Buffer {
   const host = address === undefined || !shapeOf(set).hasAddress ? [] : ipBytes(address);
   const bytes = Buffer.alloc(16 + host.length);
-  writeHeads(bytes, NFTA_SET_ELEM_KEY, NFTA_DATA_VALUE);
+  writeHeads(bytes, NFTA.SET_ELEM_KEY, NFTA.DATA_VALUE);
   bytes.set(host, 8);
   bytes[8 + host.length] = PROTOCOL_NUMBERS[protocol];
   bytes.writeUInt16BE(port, 12 + host.length);
@@ -192,7 +167,7 @@ function encodeKey({ set, address, protocol, port }: Element): Buffer {
 
 function encodePort(port: number): Buffer {
   const bytes = Buffer.alloc(12);
-  writeHeads(bytes, NFTA_SET_ELEM_DATA, NFTA_DATA_VALUE);
+  writeHeads(bytes, NFTA.SET_ELEM_DATA, NFTA.DATA_VALUE);
   // Without the padding.
   bytes.writeUInt16LE(6, 4);
   bytes.writeUInt16BE(port, 8);
@@ -208,11 +183,11 @@ function writeHeads(bytes: Buffer, outer: number, inner: number): void {
 }
 
 function encodeVerdict(chain: string): Buffer {
-  const verdict = encodeNested(NFTA_DATA_VERDICT, [
-    encodeWord(NFTA_VERDICT_CODE, NFT_GOTO >>> 0),
-    encodeAttribute(NFTA_VERDICT_CHAIN, cString(chain)),
+  const verdict = encodeNested(NFTA.DATA_VERDICT, [
+    encodeWord(NFTA.VERDICT_CODE, NFT_GOTO >>> 0),
+    encodeAttribute(NFTA.VERDICT_CHAIN, cString(chain)),
   ]);
-  return encodeNested(NFTA_SET_ELEM_DATA, [verdict]);
+  return encodeNested(NFTA.SET_ELEM_DATA, [verdict]);
 }
 
 /** Records of a type, a length, and a text with its end. */
@@ -236,10 +211,10 @@ function milliseconds(value: number): Buffer {
 }
 
 function collectElements(set: SetName, list: Buffer, into: Element[]): void {
-  const elements = attributesIn(list).get(NFTA_SET_ELEM_LIST_ELEMENTS);
+  const elements = attributesIn(list).get(NFTA.SET_ELEM_LIST_ELEMENTS);
   if (elements === undefined) return;
   visitAttributes(elements, 0, elements.length, (type, begin, end) => {
-    const element = type === NFTA_LIST_ELEM ? decodeElement(set, elements, begin, end) : undefined;
+    const element = type === NFTA.LIST_ELEM ? decodeElement(set, elements, begin, end) : undefined;
     if (element !== undefined) into.push(element);
   });
 }
@@ -250,16 +225,16 @@ function decodeElement(set: SetName, bytes: Buffer, begin: number, end: number):
   let data: number | string | undefined;
   let [comment, leftMs]: [string, number | undefined] = ['', undefined];
   visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type === NFTA_SET_ELEM_KEY) {
+    if (type === NFTA.SET_ELEM_KEY) {
       // Behind the header of its value.
       const [first, last] = [from + 4, to - 8];
       if (last < first) return;
       if (last > first && shapeOf(set).hasAddress) address = ipText(bytes.subarray(first, last));
       protocol = bytes[last] === PROTOCOL_NUMBERS.TCP ? 'TCP' : 'UDP';
       port = bytes.readUInt16BE(last + 4);
-    } else if (type === NFTA_SET_ELEM_DATA) data = decodeData(bytes, from, to);
-    else if (type === NFTA_SET_ELEM_USERDATA) comment = decodeComment(bytes.subarray(from, to));
-    else if (type === NFTA_SET_ELEM_EXPIRATION) leftMs = Number(bytes.readBigUInt64BE(from));
+    } else if (type === NFTA.SET_ELEM_DATA) data = decodeData(bytes, from, to);
+    else if (type === NFTA.SET_ELEM_USERDATA) comment = decodeComment(bytes.subarray(from, to));
+    else if (type === NFTA.SET_ELEM_EXPIRATION) leftMs = Number(bytes.readBigUInt64BE(from));
   });
   if (port === 0) return undefined;
   return { set, address: address as Address | undefined, protocol, port, data, comment, leftMs };
@@ -268,9 +243,9 @@ function decodeElement(set: SetName, bytes: Buffer, begin: number, end: number):
 function decodeData(bytes: Buffer, begin: number, end: number): number | string | undefined {
   let data: number | string | undefined;
   visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type === NFTA_DATA_VALUE && to - from >= 2) data = bytes.readUInt16BE(from);
-    else if (type === NFTA_DATA_VERDICT) {
-      data = textOf(attributesIn(bytes.subarray(from, to)).get(NFTA_VERDICT_CHAIN));
+    if (type === NFTA.DATA_VALUE && to - from >= 2) data = bytes.readUInt16BE(from);
+    else if (type === NFTA.DATA_VERDICT) {
+      data = textOf(attributesIn(bytes.subarray(from, to)).get(NFTA.VERDICT_CHAIN));
     }
   });
   return data;

@@ -2,7 +2,7 @@ import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { CT_NEW } from '../../../src/kernel/conntrack/attributes.ts';
+import { CT } from '../../../src/kernel/conntrack/attributes.ts';
 import { deleteKeptEntries, probeKeptEntries } from '../../../src/kernel/conntrack/kept.ts';
 import { KeptEntries } from '../../../src/kernel/conntrack/kept-entries.ts';
 import { Memory } from '../../../src/sys/memory.ts';
@@ -43,7 +43,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       });
       assert.equal(netfilter.open(), 0);
       const entries = new KeptEntries(netfilter, family, 'TCP', MARK, NO_CONNECTIONS);
-      const wrong = Memory.of(encodeMessage(CT_NEW, 0, [nfgenmsg(ADDRESS_FAMILY[family])]));
+      const wrong = Memory.of(encodeMessage(CT.NEW, 0, [nfgenmsg(ADDRESS_FAMILY[family])]));
       const leaveRefusal = () => assert.equal(send(fd, wrong, 0, wrong.length), wrong.length);
       const [source, to, from] = [name(node, 40_000), name(endpoint, 80), name(client, 50_000)];
       leaveRefusal();

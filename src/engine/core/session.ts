@@ -14,30 +14,31 @@ export interface SessionAccount {
   readonly waitedMs?: number | undefined;
 }
 
-/** The way to the thread that has accepted a session, and counts it while it lives (docs/adr/0027). */
-export interface Errand {
-  readonly isHomeThere: boolean;
+/** The thread that has accepted a session and counts it, as its carrier sees it (docs/adr/0027). */
+export interface Home {
+  /** It has not died. */
+  readonly isThere: boolean;
   answered(): void;
   ended(): void;
 }
 
 /** A TCP connection or a UDP flow: from when to when it counts, and its entry in the connection log. */
-export abstract class Session<Place extends Port = Port, Home extends Errand = Errand> {
+export abstract class Session<Place extends Port = Port> {
   readonly port: Place;
   isOver = false;
   /** The endpoint that answered. */
   abstract readonly target: Target | undefined;
   /** If another thread is its home, which has not died. */
-  protected errand: Home | undefined;
+  protected home: Home | undefined;
   /** By the thread's clock. */
   #beganMs: number;
   #tries: TryLog | undefined;
   /** For an endpoint. */
   protected waitedMs = 0;
 
-  constructor(port: Place, errand?: Home) {
+  constructor(port: Place, home?: Home) {
     this.port = port;
-    this.errand = errand?.isHomeThere ? errand : undefined;
+    this.home = home?.isThere ? home : undefined;
     this.#beganMs = port.thread.nowMs;
   }
 
@@ -48,16 +49,16 @@ export abstract class Session<Place extends Port = Port, Home extends Errand = E
 
   /** Whether it is this thread that counts it as open. */
   protected get countsHere(): boolean {
-    return this.errand === undefined;
+    return this.home === undefined;
   }
 
   get hasLostHome(): boolean {
-    return this.errand?.isHomeThere === false;
+    return this.home?.isThere === false;
   }
 
   /** It has lost its home, and goes on: nobody else counts it. */
   stay(): void {
-    this.errand = undefined;
+    this.home = undefined;
     this.port.countActive(1, this.target);
   }
 

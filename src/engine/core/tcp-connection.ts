@@ -9,7 +9,7 @@ import type { KeptClient } from '../kept-dials.ts';
 import { proxyHeader } from '../proxy-header.ts';
 import { Alarm, Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
-import { type Errand, Session } from './session.ts';
+import { type Home, Session } from './session.ts';
 import type { Target } from './target.ts';
 import { type Dialler, type TcpAttempt, TcpDial } from './tcp-dial.ts';
 import type { SideOwner, TcpSide } from './tcp-side.ts';
@@ -41,13 +41,8 @@ export interface DialPlan<Each extends Target> {
  * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
  * program ends a connection, or a client gets no endpoint: a clean end would look like an empty answer.
  */
-export abstract class TcpConnection<
-    Each extends Target,
-    Place extends Port<Each>,
-    Side extends TcpSide,
-    Home extends Errand = Errand,
-  >
-  extends Session<Place, Home>
+export abstract class TcpConnection<Each extends Target, Place extends Port<Each>, Side extends TcpSide>
+  extends Session<Place>
   implements SideOwner, Dialler<Each>, Guest
 {
   target: Each | undefined;
@@ -71,8 +66,8 @@ export abstract class TcpConnection<
   /** Only where connections may not become older than some age. */
   #age: Alarm | undefined;
 
-  constructor(port: Place, client: Endpoint | undefined, errand?: Home) {
-    super(port, errand);
+  constructor(port: Place, client: Endpoint | undefined, home?: Home) {
+    super(port, home);
     this.clientName = client;
   }
 
@@ -149,7 +144,7 @@ export abstract class TcpConnection<
   }
 
   onConnected(attempt: TcpAttempt<Each>): void {
-    this.errand?.answered();
+    this.home?.answered();
     const side = this.newSide(attempt);
     this.dialling = undefined;
     this.#leaveRoom();
@@ -450,7 +445,7 @@ export abstract class TcpConnection<
   /** False when it was over before. The sides are still to be closed. */
   #over(ending: Ending): boolean {
     if (!this.finish(ending)) return false;
-    this.errand?.ended();
+    this.home?.ended();
     this.dialling?.cancel();
     this.dialling = undefined;
     this.clientSide.release();

@@ -3,7 +3,7 @@ import type { DialFailure, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import type { Port } from './port.ts';
-import { type Errand, Session } from './session.ts';
+import { type Home, Session } from './session.ts';
 import type { Target } from './target.ts';
 import type { Flow, FlowClient } from './udp-flows.ts';
 
@@ -18,11 +18,11 @@ interface Followed {
   ended(flow: object): void;
 }
 
-export interface FlowSetup<From, Home, Again> {
+export interface FlowSetup<From, Again> {
   readonly from: From;
   /** Which has begun it. */
   readonly replay?: Again | undefined;
-  readonly errand?: Home | undefined;
+  readonly home?: Home | undefined;
   readonly hasReplied?: boolean | undefined;
   readonly hasRetired?: boolean | undefined;
   readonly receivedBytes?: number | undefined;
@@ -30,8 +30,8 @@ export interface FlowSetup<From, Home, Again> {
 }
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export abstract class UdpFlow<Place extends Port, Home extends Errand, From extends FlowClient, Again extends Followed>
-  extends Session<Place, Home>
+export abstract class UdpFlow<Place extends Port, From extends FlowClient, Again extends Followed>
+  extends Session<Place>
   implements Flow<From, Again>
 {
   readonly from: From;
@@ -44,8 +44,8 @@ export abstract class UdpFlow<Place extends Port, Home extends Errand, From exte
   /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
   protected keptUntilMs = Number.POSITIVE_INFINITY;
 
-  constructor(port: Place, setup: FlowSetup<From, Home, Again>) {
-    super(port, setup.errand);
+  constructor(port: Place, setup: FlowSetup<From, Again>) {
+    super(port, setup.home);
     this.from = setup.from;
     this.replay = setup.replay;
     this.hasReplied = setup.hasReplied ?? false;
@@ -98,7 +98,7 @@ export abstract class UdpFlow<Place extends Port, Home extends Errand, From exte
     this.port.count('sentBytes', this.target, bytes);
     if (!this.hasReplied) {
       this.hasReplied = true;
-      this.errand?.answered();
+      this.home?.answered();
       this.port.answered(this.target);
     }
     if (this.replay?.answered(count)) this.replay = undefined;

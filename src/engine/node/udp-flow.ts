@@ -2,7 +2,6 @@ import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
 import type { TryLog } from '../../model/connection-log.ts';
 import type { NamedEndpoint } from '../../model/endpoint.ts';
-import type { Errand } from '../core/session.ts';
 import { add, COUNTER, type Target } from '../core/target.ts';
 import { UdpFlow as CoreUdpFlow } from '../core/udp-flow.ts';
 import { dialFailureOf, errnoOf, errorText } from '../errors.ts';
@@ -43,7 +42,7 @@ function hasRoomToSend(socket: Socket): boolean {
 }
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> {
+export class UdpFlow extends CoreUdpFlow<Port, FlowClient, Replay> {
   readonly target: Target;
   protected readonly flows: UdpFlows;
   readonly #kept: KeptClient | undefined;

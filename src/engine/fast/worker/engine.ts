@@ -13,7 +13,7 @@ import type { Shown } from '../../core/port.ts';
 import { shareTable } from '../../core/shares.ts';
 import { Carrier } from './carrier.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
-import type { Errand } from './link.ts';
+import type { RemoteHome } from './link.ts';
 import type { Listener } from './listener.ts';
 import type { Carrying } from './peers.ts';
 import { Port } from './port.ts';
@@ -302,15 +302,15 @@ export class Engine implements Handler {
   /** What other workers pass on. */
   #carrying(): Carrying {
     return {
-      carryClient: ({ record, endpoint, terms }, errand) => {
+      carryClient: ({ record, endpoint, terms }, home) => {
         // A thread that began while the home was closing the port has never had it.
         const port = this.#carriers.get(record.port)?.port ?? this.#closed(UNKNOWN);
         const candidates = onlyOne(port.targetOf(endpoint));
-        new TcpConnection(port, record.fd, record.client, { errand, terms }).dialAgain(record, { candidates });
+        new TcpConnection(port, record.fd, record.client, { home, terms }).dialAgain(record, { candidates });
       },
-      carry: (record, errand) => {
-        if (record.kind === 'flow') this.#carryFlow(record, errand);
-        else this.#carry(record, errand);
+      carry: (record, home) => {
+        if (record.kind === 'flow') this.#carryFlow(record, home);
+        else this.#carry(record, home);
       },
       stay: () => {
         for (const port of this.#context.busyPorts) {
@@ -324,16 +324,16 @@ export class Engine implements Handler {
     };
   }
 
-  #carryFlow(record: FlowRecord, errand: Errand): void {
+  #carryFlow(record: FlowRecord, home: RemoteHome): void {
     const carrier = this.#carriers.get(record.port);
     if (!(carrier instanceof UdpCarrier)) {
       // The port has been closed meanwhile.
       for (const fd of [record.fd, record.ownFd ?? -1]) if (fd >= 0) this.loop.close(fd);
-      errand.over({ kind: 'ended' });
+      home.over({ kind: 'ended' });
       return;
     }
     try {
-      carrier.carry(record, errand);
+      carrier.carry(record, home);
     } catch (err) {
       if (!(err instanceof SysError)) throw err;
       // Such as the kernel's limit of watches.
@@ -341,9 +341,9 @@ export class Engine implements Handler {
     }
   }
 
-  #carry(record: EstablishedRecord, errand: Errand): void {
+  #carry(record: EstablishedRecord, home: RemoteHome): void {
     const port = this.#carriers.get(record.port)?.port ?? this.#closed(UNKNOWN);
-    const connection = new TcpConnection(port, record.sides[0].fd, record.client, { errand });
+    const connection = new TcpConnection(port, record.sides[0].fd, record.client, { home });
     try {
       connection.resume(record, port.targetOf(record.endpoint));
     } catch (err) {

@@ -4,7 +4,7 @@ import type { NamedEndpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
 import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from '../../core/deadlines.ts';
-import type { Errand as CoreErrand } from '../../core/session.ts';
+import type { Home } from '../../core/session.ts';
 import type { EventLoop, Task } from './event-loop.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, WaitingRecord } from './records.ts';
 
@@ -188,8 +188,8 @@ function isNotice(message: Passed): boolean {
   return message.kind === 'answered' || (message.kind === 'over' && message.over.kind === 'ended');
 }
 
-/** A connection whose home is another worker: what becomes of it is told there. */
-export class Errand implements CoreErrand {
+/** The home of a session that this worker carries: what becomes of it is told there. */
+export class RemoteHome implements Home {
   readonly #link: Link;
   readonly #id: PassId;
 
@@ -210,7 +210,7 @@ export class Errand implements CoreErrand {
     this.#link.send({ kind: 'over', id: this.#id, over });
   }
 
-  get isHomeThere(): boolean {
+  get isThere(): boolean {
     return !this.#link.isClosed;
   }
 }

@@ -1,15 +1,15 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { EventLoop } from './event-loop.ts';
-import { type Dial, Errand, Link, type Passed, recordIn } from './link.ts';
+import { type Dial, Link, type Passed, RemoteHome, recordIn } from './link.ts';
 import type { EstablishedRecord, FlowRecord, LiveRecord, WaitingRecord } from './records.ts';
 import type { Spreading } from './spreading.ts';
 
 /** What peers need of the worker. */
 export interface Carrying {
   /** Dials for a client whose home is another worker. */
-  carryClient(dial: Dial, errand: Errand): void;
+  carryClient(dial: Dial, home: RemoteHome): void;
   /** Goes on with a connection or flow whose home is another worker. */
-  carry(record: EstablishedRecord | FlowRecord, errand: Errand): void;
+  carry(record: EstablishedRecord | FlowRecord, home: RemoteHome): void;
   /** The home of some connections and flows has died. They go on. */
   stay(): void;
   /** Begins a client's next flow. */
@@ -118,10 +118,10 @@ export class Peers {
     const { carrying } = this.#setup;
     switch (message.kind) {
       case 'dial':
-        carrying.carryClient(message, new Errand(link, message.id));
+        carrying.carryClient(message, new RemoteHome(link, message.id));
         break;
       case 'carry':
-        carrying.carry(message.record, new Errand(link, message.id));
+        carrying.carry(message.record, new RemoteHome(link, message.id));
         break;
       case 'answered':
         link.answered(message.id);

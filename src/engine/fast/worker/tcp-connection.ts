@@ -12,7 +12,7 @@ import type { WaitRecord } from '../../core/waiting-room.ts';
 import { askedFor, keptClient, keptTcpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { AwayConnection } from './away-session.ts';
-import type { DialTerms, Errand, Link } from './link.ts';
+import type { DialTerms, Link, RemoteHome } from './link.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, SessionRecord } from './records.ts';
 import type { WorkerSession } from './session.ts';
@@ -25,14 +25,15 @@ const MIN_AGE_TO_PASS_MS = 100;
 
 /** If another worker is its home, which has accepted the client. */
 export interface Passed {
-  readonly errand: Errand;
+  readonly home: RemoteHome;
   /** Until the endpoint has answered. */
   readonly terms?: DialTerms;
 }
 
 /** A connection of one worker. It handles the events of both descriptors, and may move to another worker or process. */
-export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Errand> implements WorkerSession {
+export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide> implements WorkerSession {
   readonly fd: number;
+  declare protected home: RemoteHome | undefined;
   protected readonly clientSide: TcpSide;
   readonly #terms: DialTerms | undefined;
   /** Why this worker's dial for another one failed. */
@@ -42,7 +43,7 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
 
   /** `fd` is not watched yet. Next is {@link begin}, {@link dialAgain} or {@link resume}. */
   constructor(port: Port, fd: number, client: Endpoint | undefined, passed?: Passed) {
-    super(port, client, passed?.errand);
+    super(port, client, passed?.home);
     this.fd = fd;
     this.clientSide = new TcpSide(this, fd, 'client');
     this.#terms = passed?.terms;
@@ -199,7 +200,7 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
   /** Its home, which has accepted it, asks the next endpoint. */
   #giveBack(): void {
     const reason = this.#failure;
-    if (reason === undefined || !this.errand?.isHomeThere) {
+    if (reason === undefined || !this.home?.isThere) {
       this.cut('proxy-error');
       return;
     }
@@ -207,7 +208,7 @@ export class TcpConnection extends CoreTcpConnection<Target, Port, TcpSide, Erra
     this.dialling = undefined;
     this.detach();
     this.port.worker.loop.unwatch(this.fd);
-    this.errand.over({ kind: 'failed', record, reason });
+    this.home.over({ kind: 'failed', record, reason });
   }
 
   #dialling(): DiallingRecord {

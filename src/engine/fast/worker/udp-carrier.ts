@@ -2,7 +2,7 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { stopReceiving } from '../listen-socket.ts';
 import { Carrier } from './carrier.ts';
-import type { Errand } from './link.ts';
+import type { RemoteHome } from './link.ts';
 import type { Port } from './port.ts';
 import type { CountedBackends } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
@@ -37,8 +37,8 @@ export class UdpCarrier extends Carrier implements FlowHost {
   }
 
   /** Throws a SysError when a descriptor cannot be watched. */
-  carry(record: FlowRecord, errand: Errand): void {
-    this.#flows.resume(record, this.port.targetOf(record.endpoint), errand);
+  carry(record: FlowRecord, home: RemoteHome): void {
+    this.#flows.resume(record, this.port.targetOf(record.endpoint), home);
     // The set may have changed since the home sent it.
     this.#flows.updated();
   }

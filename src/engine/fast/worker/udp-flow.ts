@@ -19,7 +19,7 @@ import { UdpFlow as CoreUdpFlow, type FlowSetup } from '../../core/udp-flow.ts';
 import { dialFailureOf } from '../../errors.ts';
 import type { Task } from './event-loop.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
-import type { Errand } from './link.ts';
+import type { RemoteHome } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
 import type { FlowRecord } from './records.ts';
@@ -60,8 +60,9 @@ const MAX_QUESTIONS = 2;
 const UNREAD_MS = 10;
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> implements Task, WorkerSession {
+export class UdpFlow extends CoreUdpFlow<Port, FlowClient, Replay> implements Task, WorkerSession {
   readonly target: Target;
+  declare protected home: RemoteHome | undefined;
   /** Towards the endpoint. */
   readonly fd: number;
   /** The worker that goes on with it next. */
@@ -87,8 +88,9 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> imple
   #answers = 0;
 
   constructor(
-    setup: FlowSetup<FlowClient, Errand, Replay> & {
+    setup: FlowSetup<FlowClient, Replay> & {
       readonly flows: UdpFlows;
+      readonly home?: RemoteHome | undefined;
       readonly target: Target;
       /** Connected, not watched yet, and the flow's from now on. */
       readonly fd: number;
@@ -334,7 +336,7 @@ export class UdpFlow extends CoreUdpFlow<Port, Errand, FlowClient, Replay> imple
     if (ending === 'proxy-shutdown' || ending === 'proxy-removed') this.#closeSocket();
     this.releaseSocket();
     this.#releaseBackend(ending);
-    this.errand?.over(reason === undefined ? { kind: 'ended' } : { kind: 'flow-failed', reason });
+    this.home?.over(reason === undefined ? { kind: 'ended' } : { kind: 'flow-failed', reason });
   }
 
   #closeSocket(): void {

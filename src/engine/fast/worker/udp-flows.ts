@@ -17,7 +17,7 @@ import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { KeptSocket } from './kept-flow-sockets.ts';
-import type { Errand } from './link.ts';
+import type { RemoteHome } from './link.ts';
 import type { Port } from './port.ts';
 import type { FlowRecord, WaitingRecord } from './records.ts';
 import type { Target } from './target.ts';
@@ -132,14 +132,14 @@ export class UdpFlows extends CoreUdpFlows<FlowClient, UdpFlow> {
   }
 
   /** Continues a flow of another process or worker. Throws a SysError when a descriptor cannot be watched. */
-  resume(record: FlowRecord, target: Target, errand?: Errand): void {
+  resume(record: FlowRecord, target: Target, home?: RemoteHome): void {
     const { loop } = this.port.worker;
     const { fd, ownFd = -1, hasReplied, hasRetired, receivedBytes, sentBytes, keptUntil, unanswered } = record;
     loop.own(fd);
     if (ownFd >= 0) loop.own(ownFd);
     const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: keptUntil !== undefined };
     const keptUntilMs = keptUntil && loop.nowMs + keptUntil - loop.clock.wallNow();
-    const flow = new UdpFlow({ flows: this, target, from: FlowClient.of(record), fd, ...past, keptUntilMs, errand });
+    const flow = new UdpFlow({ flows: this, target, from: FlowClient.of(record), fd, ...past, keptUntilMs, home });
     flow.resumed(record);
     try {
       must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));

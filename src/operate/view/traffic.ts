@@ -16,7 +16,7 @@ import { messageOf } from '../../util/text.ts';
 import { eachInSlices, sleep } from '../../util/wait.ts';
 import { ConnectTimes } from './connect-times.ts';
 
-/* Rates, troubles and history, computed from the counters of the listeners. */
+/* Rates, problems and history, computed from the counters of the listeners. */
 
 export function noCounters(): Counters {
   return Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters;
@@ -37,15 +37,8 @@ export function addRates(a: Rates, b: Rates): Rates {
   };
 }
 
-/** A problem of the clients of a listener, and its counters. */
-export interface Trouble {
-  readonly counters: readonly Counter[];
-  /** A clause for operators. */
-  readonly reason: string;
-}
-
-/** The worst first. */
-export const TROUBLES: readonly Trouble[] = [
+/** Problems of the clients of a listener, the worst first: their counters, and a clause for operators. */
+const PROBLEMS: readonly { readonly counters: readonly Counter[]; readonly reason: string }[] = [
   {
     counters: ['exhausted', 'noEndpoints'],
     reason: 'clients were refused during the last minute because no endpoint answered',
@@ -69,13 +62,13 @@ export const TROUBLES: readonly Trouble[] = [
   },
 ];
 
-const TROUBLE_COUNTERS = TROUBLES.flatMap(({ counters }) => counters);
+const PROBLEM_COUNTERS = PROBLEMS.flatMap(({ counters }) => counters);
 
-/** How long a trouble makes a Service degraded. */
-const TROUBLE_MS = 60_000;
+/** How long a problem makes a Service degraded. */
+const PROBLEM_MS = 60_000;
 
 const NOTHING: Readonly<Counters> = noCounters();
-const NEVER = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
+const NEVER = PROBLEMS.map(() => Number.NEGATIVE_INFINITY);
 /** Without those of connect times: each of these dials counts in `connects`, too. */
 const COMPARED = COUNTERS.slice(0, -CONNECT_TIMES.length);
 const MAX_SAMPLES = HISTORY_MS / SAMPLE_MS;
@@ -94,8 +87,8 @@ interface Seen {
   readonly counters: Readonly<Counters>;
   /** Absent before the first sample, when it was only looked at. */
   readonly rates?: Rates;
-  /** For each of {@link TROUBLES}, when it was last seen to have grown (`Clock.now()`). */
-  readonly troubledAt: readonly number[];
+  /** For each of {@link PROBLEMS}, when it was last seen to have grown (`Clock.now()`). */
+  readonly problemsAt: readonly number[];
 }
 
 /**
@@ -138,10 +131,11 @@ export class TrafficSampler {
     return this.#rates && (this.#seen.get(id)?.rates ?? NO_RATES);
   }
 
-  /** The worst of the last minute. */
-  troubleOf(id: ListenerId): Trouble | undefined {
-    const now = this.#options.clock.now();
-    return TROUBLES[this.#seen.get(id)?.troubledAt.findIndex((atMs) => now - atMs < TROUBLE_MS) ?? -1];
+  /** The worst problem of these listeners in the last minute. */
+  problemOf(ids: readonly ListenerId[]): string | undefined {
+    const sinceMs = this.#options.clock.now() - PROBLEM_MS;
+    const seen = ids.map((id) => this.#seen.get(id)?.problemsAt ?? NEVER);
+    return PROBLEMS.find((_, at) => seen.some((problemsAt) => (problemsAt[at] as number) > sinceMs))?.reason;
   }
 
   /** Call it once the listeners of a predecessor have been taken over. */
@@ -211,7 +205,7 @@ export class TrafficSampler {
 
   /** As if it had counted this when the period began. */
   #firstLook(counters: Readonly<Counters>): Seen {
-    return { atMs: this.#beganMs, counters: { ...counters }, troubledAt: NEVER };
+    return { atMs: this.#beganMs, counters: { ...counters }, problemsAt: NEVER };
   }
 
   #look(known: Seen | undefined, counters: Readonly<Counters>): Seen & { readonly rates: Rates } {
@@ -230,9 +224,9 @@ export class TrafficSampler {
         sentBytes: (counters.sentBytes - last.counters.sentBytes) * perSecond,
         failures: (failuresOf(counters) - failuresOf(last.counters)) * perSecond,
       },
-      troubledAt: TROUBLE_COUNTERS.some(hasGrown)
-        ? TROUBLES.map(({ counters: names }, at) => (names.some(hasGrown) ? atMs : (last.troubledAt[at] as number)))
-        : last.troubledAt,
+      problemsAt: PROBLEM_COUNTERS.some(hasGrown)
+        ? PROBLEMS.map(({ counters: names }, at) => (names.some(hasGrown) ? atMs : (last.problemsAt[at] as number)))
+        : last.problemsAt,
     };
   }
 }

@@ -39,7 +39,7 @@ import { foundText } from '../../util/found.ts';
 import { counted } from '../../util/text.ts';
 import type { DialErrors } from '../log/dial-errors.ts';
 import { connectTime, type Histogram, sumOf } from './connect-times.ts';
-import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
+import { addRates, addTo, NO_RATES, noCounters, type TrafficSampler } from './traffic.ts';
 
 /* What operators see, read from the running program: the implementation of model/view.ts. */
 
@@ -60,7 +60,7 @@ export interface ViewSources {
   /** The families that are served now, IPv4 first. */
   readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf' | 'connections'>;
-  readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf' | 'history' | 'connectTimes'>;
+  readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'problemOf' | 'history' | 'connectTimes'>;
   readonly dialErrors: Pick<DialErrors, 'last'>;
   /** Whether an operator has drained it. */
   readonly isDrained: (endpoint: Endpoint) => boolean;
@@ -122,9 +122,7 @@ export class RunningView implements View {
     const { servicePort } = port;
     const counters = noCounters();
     let rates: Rates | undefined;
-    const troubles = port.listeners.map(({ id }) => sampler.troubleOf(id));
-    // One-way UDP is never answered, so an old failure says nothing.
-    const isTroubled = troubles.some((trouble) => trouble !== undefined);
+    const problem = sampler.problemOf(port.listeners.map(({ id }) => id));
     let isDown = false;
     const histograms: Histogram[] = [];
     const listeners = port.listeners.map(({ id, set, localPort }): ListenerView => {
@@ -139,7 +137,9 @@ export class RunningView implements View {
       const active = endpoints.endpoints.length;
       const failed = stats !== undefined && DIAL_FAILURES.some((counter) => stats.counters[counter] > 0);
       const viewed = summary && !failed ? [] : this.#endpoints(name, endpoints, stats, id);
-      if (failed) isDown ||= active > 0 && !viewed.some(isWell) && (servicePort.protocol === 'TCP' || isTroubled);
+      // One-way UDP is never answered, so an old failure says nothing.
+      const isCurrent = servicePort.protocol === 'TCP' || problem !== undefined;
+      if (failed) isDown ||= active > 0 && !viewed.some(isWell) && isCurrent;
       return {
         set,
         localPort,
@@ -176,7 +176,7 @@ export class RunningView implements View {
       ...stateOf(servicePort, {
         isDown,
         notOpen: whyNotOpen(port),
-        trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
+        problem,
         ejected: counters.ejected,
         waiting: counters.waiting,
         isDrained: draining.some(isDrained),
@@ -279,7 +279,7 @@ interface Facts {
   /** No endpoint of one of its sets answers. */
   readonly isDown: boolean;
   readonly notOpen: string | undefined;
-  readonly trouble: string | undefined;
+  readonly problem: string | undefined;
   readonly ejected: number;
   /** Clients that wait now. */
   readonly waiting: number;
@@ -290,7 +290,7 @@ interface Facts {
 }
 
 function stateOf(port: ServicePort, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
-  const { isDown, notOpen, trouble, ejected, waiting, isDrained, missing } = facts;
+  const { isDown, notOpen, problem, ejected, waiting, isDrained, missing } = facts;
   if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
   if (port.endpoints.length === 0) return stateWithoutEndpoints(port, facts);
   if (isDown) return { state: 'down', reason: 'no endpoint has answered since its last failure' };
@@ -300,7 +300,7 @@ function stateOf(port: ServicePort, facts: Facts): Pick<ServiceView, 'state' | '
     return { state: 'waiting', reason: `${waitText(waiting)} for an endpoint${which}` };
   }
   if (missing.length > 0) return { state: 'degraded', reason: `it ${foundText(goesWithout(missing))}` };
-  if (trouble !== undefined) return { state: 'degraded', reason: trouble };
+  if (problem !== undefined) return { state: 'degraded', reason: problem };
   if (ejected > 0) return { state: 'degraded', reason: whyEjected(port) };
   return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
 }

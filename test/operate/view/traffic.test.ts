@@ -69,7 +69,7 @@ test('counts from before the start are not in the rates', async () => {
   const { clock, listeners, sampler, sample } = setUp({ web: { connections: 1_000_000, failedRefused: 9 } });
   await sample();
   assert.equal(sampler.ratesOf(WEB)?.connections, 0);
-  assert.equal(sampler.troubleOf(WEB), undefined);
+  assert.equal(sampler.problemOf([WEB]), undefined);
   assert.equal(sampler.totals.connections, 1_000_000);
   listeners.set(WEB, { connections: 1_000_005, failedRefused: 9 });
   await sample();
@@ -137,30 +137,38 @@ const REASONS: readonly (readonly [counter: Counter, reason: RegExp])[] = [
 ];
 
 for (const [counter, reason] of REASONS) {
-  test(`${counter} is trouble for a minute`, async () => {
+  test(`${counter} is a problem for a minute`, async () => {
     const { listeners, sampler, sample } = setUp();
     listeners.set(WEB, {});
     await sample();
-    assert.equal(sampler.troubleOf(WEB), undefined);
+    assert.equal(sampler.problemOf([WEB]), undefined);
     listeners.set(WEB, { [counter]: 1 });
     await sample();
-    assert.match(sampler.troubleOf(WEB)?.reason ?? '', reason);
+    assert.match(sampler.problemOf([WEB]) ?? '', reason);
     for (let passed = 0; passed < 60_000; passed += SAMPLE_MS) await sample();
-    assert.equal(sampler.troubleOf(WEB), undefined);
+    assert.equal(sampler.problemOf([WEB]), undefined);
   });
 }
 
-test('the worst trouble of the last minute is shown', async () => {
+test('the worst problem of the last minute is shown', async () => {
   const { listeners, sampler, sample } = setUp();
   listeners.set(WEB, { failedRefused: 3, exhausted: 1 });
   await sample();
   for (let failed = 4; failed < 15; failed++) {
     listeners.set(WEB, { failedRefused: failed, exhausted: 1 });
     await sample();
-    assert.match(sampler.troubleOf(WEB)?.reason ?? '', /^clients were refused/);
+    assert.match(sampler.problemOf([WEB]) ?? '', /^clients were refused/);
   }
   await sample();
-  assert.match(sampler.troubleOf(WEB)?.reason ?? '', /^connections to an endpoint failed/);
+  assert.match(sampler.problemOf([WEB]) ?? '', /^connections to an endpoint failed/);
+});
+
+test('the worst problem of several listeners is shown', async () => {
+  const { listeners, sampler, sample } = setUp();
+  listeners.set(WEB, { failedRefused: 1 }).set(DNS, { exhausted: 1 });
+  await sample();
+  assert.match(sampler.problemOf([WEB]) ?? '', /^connections to an endpoint failed/);
+  assert.match(sampler.problemOf([WEB, DNS]) ?? '', /^clients were refused/);
 });
 
 test('the history holds a sample for each period of the last fifteen minutes', async () => {

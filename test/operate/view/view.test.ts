@@ -14,13 +14,12 @@ import { type CarriedPort, type ListenerId, listenerId, type ServicePort } from 
 import type { Rates } from '../../../src/model/view.ts';
 import type { DialError } from '../../../src/operate/log/dial-errors.ts';
 import { ConnectTimes } from '../../../src/operate/view/connect-times.ts';
-import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
+import { noCounters } from '../../../src/operate/view/traffic.ts';
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { address as ip, servicePort as servicePortOf } from '../../support/model.ts';
 
-const TURNED_AWAY = TROUBLES[0] as Trouble;
-const RETRIED = TROUBLES.at(-1) as Trouble;
+const FAILED = 'connections to an endpoint failed during the last minute';
 const RATES: Rates = { connections: 1, receivedBytes: 20, sentBytes: 300, failures: 0 };
 
 function endpoint(address: string, port = 80): NamedEndpoint {
@@ -34,7 +33,7 @@ function servicePort(name: ServicePortName, fields: Partial<ServicePort> = {}): 
 function setUp() {
   const carried = { IPv4: new Map<ServicePortName, CarriedPort>(), IPv6: new Map<ServicePortName, CarriedPort>() };
   const stats = new Map<ListenerId, ListenerStats>();
-  const troubles = new Map<ListenerId, Trouble>();
+  const problems = new Map<ListenerId, string>();
   const drained = new Set<string>();
   const errors = new Map<string, DialError>();
   const unsampled = new Set<ListenerId>();
@@ -54,7 +53,7 @@ function setUp() {
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
     sampler: {
       ratesOf: (id: ListenerId) => (unsampled.has(id) ? undefined : RATES),
-      troubleOf: (id: ListenerId) => troubles.get(id),
+      problemOf: (ids: readonly ListenerId[]) => ids.map((id) => problems.get(id)).find((each) => each !== undefined),
       connectTimes: new ConnectTimes(),
     },
     dialErrors: { last: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
@@ -95,7 +94,7 @@ function setUp() {
     }
   };
   const views = (filter = {}) => [...view.services(filter)];
-  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons, conflicts, refused };
+  return { view, carry, carried, views, problems, drained, errors, unsampled, reasons, conflicts, refused };
 }
 
 test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
@@ -204,7 +203,7 @@ test('an endpoint whose last dial failed is failing, unless it is ejected or get
 });
 
 test('a Service is down while each endpoint that gets new connections is failing or ejected, also in a summary', () => {
-  const { carry, views, errors, troubles } = setUp();
+  const { carry, views, errors, problems } = setUp();
   const [one, two, gone] = [endpoint('10.1.0.1'), endpoint('10.1.0.2'), endpoint('10.1.0.3')];
   const endpoints = [{ endpoint: two, counters: { ...noCounters(), ejected: 1 } }];
   const of = (protocol: 'TCP' | 'UDP', failedRefused: number) =>
@@ -223,7 +222,7 @@ test('a Service is down while each endpoint that gets new connections is failing
   of('UDP', 4);
   errors.set(`a/b ${endpointName(one)}`, { at: 1, err: 'refused', isLatest: true });
   assert.deepEqual(states(), ['degraded', 'degraded'], 'one-way datagrams are never answered');
-  troubles.set(listenerId('a/b', 'IPv4', 'own'), RETRIED);
+  problems.set(listenerId('a/b', 'IPv4', 'own'), FAILED);
   assert.deepEqual(states(), ['down', 'down']);
 });
 
@@ -250,7 +249,7 @@ test('states', async (t) => {
   const cases: [string, Partial<ServicePort>, (set: ReturnType<typeof setUp>) => void, string, RegExp | undefined][] = [
     ['serves', {}, () => {}, 'ok', undefined],
     ['has endpoints that drain by themselves', { draining: [OUT] }, () => {}, 'ok', undefined],
-    ['fails', {}, ({ troubles }) => troubles.set(ID, RETRIED), 'degraded', /an endpoint failed during the last minute/],
+    ['fails', {}, ({ problems }) => problems.set(ID, FAILED), 'degraded', /an endpoint failed during the last minute/],
     ['has a drained endpoint', { draining: [OUT] }, ({ drained }) => drained.add('10.1.0.9:80'), 'degraded', /drained/],
     ['has none', NONE, () => {}, 'empty', /no endpoint is ready/],
     [
@@ -302,12 +301,12 @@ test('states', async (t) => {
       ],
     );
   });
-  await t.test('has trouble at both of its listeners', () => {
-    const { carry, views, troubles } = setUp();
+  await t.test('has a problem at one of its listeners', () => {
+    const { carry, views, problems } = setUp();
     const local = { endpoints: [endpoint('10.1.0.1')], internal: false, external: true };
     carry(servicePort('a/b', { local }));
-    troubles.set(listenerId('a/b', 'IPv4', 'own'), RETRIED).set(listenerId('a/b', 'IPv4', 'local'), TURNED_AWAY);
-    assert.equal(views()[0]?.reason, TURNED_AWAY.reason);
+    problems.set(listenerId('a/b', 'IPv4', 'local'), FAILED);
+    assert.equal(views()[0]?.reason, FAILED);
   });
   await t.test('goes without addresses that another has', () => {
     const { carry, views, conflicts } = setUp();

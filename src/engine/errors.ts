@@ -1,11 +1,5 @@
 import { constants } from 'node:os';
-import {
-  type Counter,
-  type DialFailure,
-  ListenError,
-  type ListenErrorCode,
-  type ListenSpec,
-} from '../model/data-plane.ts';
+import { type DialFailure, ListenError, type ListenErrorCode, type ListenSpec } from '../model/data-plane.ts';
 import { describeErrno } from '../sys/sys-error.ts';
 
 /** The errno of a Node error, such as `EADDRINUSE`, or `''`. */
@@ -69,10 +63,3 @@ export const FAILURE_TEXT: Readonly<Record<DialFailure, string>> = {
   unreachable: 'no route, or the host is down',
   other: 'see the failed dials',
 };
-
-export const FAILURE_COUNTER = {
-  refused: 'failedRefused',
-  timeout: 'failedTimeout',
-  unreachable: 'failedUnreachable',
-  other: 'failedOther',
-} as const satisfies Record<DialFailure, Counter>;

@@ -3,7 +3,9 @@ import {
   COUNTERS,
   type Counter,
   type Counters,
+  FAILURE_COUNTER,
   type ListenerStats,
+  REFUSAL_COUNTER,
   WAIT_BOUNDS_MS,
   WAIT_TIMES,
 } from '../model/data-plane.ts';
@@ -70,12 +72,7 @@ const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] 
     type: 'counter',
     help: 'Connects to an endpoint that failed, by reason: refused, timeout, unreachable, other',
     helpForEndpoint: 'Connects to this endpoint that failed, by reason: refused, timeout, unreachable, other',
-    series: byReason({
-      refused: 'failedRefused',
-      timeout: 'failedTimeout',
-      unreachable: 'failedUnreachable',
-      other: 'failedOther',
-    }),
+    series: byReason(FAILURE_COUNTER),
   },
   {
     ...counter('resets_total', 'TCP connections that the endpoint has reset, or the way to it broke', 'resets'),
@@ -103,12 +100,7 @@ const REFUSALS: readonly SeriesFamily[] = [
     help:
       'Clients that got no endpoint, by reason: there was none (no-endpoints), every try failed (exhausted), they had ' +
       'waited for too long (wait-timeout), or too many waited (wait-full)',
-    series: byReason({
-      'no-endpoints': 'noEndpoints',
-      exhausted: 'exhausted',
-      'wait-timeout': 'waitTimeouts',
-      'wait-full': 'waitRefused',
-    }),
+    series: byReason(REFUSAL_COUNTER),
   },
   counter(
     'limited_total',

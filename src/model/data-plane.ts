@@ -4,7 +4,7 @@ import type { ConnectionLogSink } from './connection-log.ts';
 import type { Endpoint, NamedEndpoint } from './endpoint.ts';
 import type { HandOver } from './hand-over.ts';
 import type { SchedulerName } from './scheduler.ts';
-import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
+import type { PortOptions, ServicePortName, SessionAffinity } from './service.ts';
 import type { EndpointSet, ListenerId, ProxiedProtocol } from './service-port.ts';
 
 /** What everybody says of a listener. */
@@ -25,28 +25,14 @@ export interface ListenSpec extends ListenerName {
 }
 
 /** What the picker of one listener chooses from. Answers of a draining endpoint's UDP flows still arrive. */
-export interface Backends extends Pick<EndpointSet, 'endpoints' | 'draining'> {
+export interface Backends extends Pick<EndpointSet, 'endpoints' | 'draining'>, PortOptions {
   readonly affinity: SessionAffinity;
   /** Absent: `rr`. */
   readonly scheduler?: SchedulerName;
-  /** How long the share of a new endpoint grows. Absent: it has its whole share at once. */
-  readonly slowStartMs?: number;
   /** Absent: endpoints see this node's address. */
   readonly keptAddresses?: KeptAddresses;
-  /** Sent first to every endpoint that is dialled. */
-  readonly proxyProtocol?: ProxyProtocol;
-  /** An endpoint's silence after which the first datagrams of a UDP flow go to another one, too. Absent: never. */
-  readonly udpReplayMs?: number;
   /** For clients who have no endpoint now. Absent: they are refused. */
   readonly waiting?: WaitingTerms;
-  /** Connections and flows of one endpoint. Absent: as many as come. */
-  readonly maxConnections?: number;
-  /** A TCP connection is ended at about this age. Absent: at none. */
-  readonly maxConnectionAgeMs?: number;
-  /** Absent: {@link DataPlaneOptions.endpointDrainTimeoutMs}. */
-  readonly drainTimeoutMs?: number;
-  /** Absent: {@link DataPlaneOptions.udpIdleTimeoutMs}. */
-  readonly udpTimeoutMs?: number;
 }
 
 /** How long clients of one Service port wait, and how many of them. */
@@ -110,6 +96,22 @@ export const CONNECT_BOUNDS_MS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 5
  * the longest timeout of a dial is 2 s, so only a late thread counts there.
  */
 export const CONNECT_TIMES = CONNECT_BOUNDS_MS.map((ms) => `connects${ms}ms` as const);
+
+/** The counter of clients that were refused for this reason. */
+export const REFUSAL_COUNTER = {
+  'no-endpoints': 'noEndpoints',
+  exhausted: 'exhausted',
+  'wait-timeout': 'waitTimeouts',
+  'wait-full': 'waitRefused',
+} as const satisfies Record<Refusal, Counter>;
+
+/** The counter of dials that failed for this reason. */
+export const FAILURE_COUNTER = {
+  refused: 'failedRefused',
+  timeout: 'failedTimeout',
+  unreachable: 'failedUnreachable',
+  other: 'failedOther',
+} as const satisfies Record<DialFailure, Counter>;
 
 /** The counter of a dial that took so long. */
 export function connectTimeOf(ms: number): Counter {

@@ -39,32 +39,53 @@ export interface ServicePortSpec {
 
 export type ProxyProtocol = 'v1' | 'v2';
 
-/** What a Service's annotations ask for (`kube-userspace-proxy/…`). What is absent is the node's default. */
-export interface ServiceOptions {
-  readonly clientAddress?: ClientAddress;
+/** What annotations ask of the data plane, as they say it. What is absent is the node's default. */
+export interface PortOptions {
   /** TCP only: the header that is sent first to an endpoint. */
   readonly proxyProtocol?: ProxyProtocol;
-  /** UDP only: the silence after which another endpoint gets the first datagrams, too. */
+  /** UDP only: the silence after which another endpoint gets the first datagrams of a flow, too. Absent: never. */
   readonly udpReplayMs?: number;
-  readonly scheduler?: SchedulerName;
-  /** How long the share of a new endpoint grows. */
+  /** How long the share of a new endpoint grows. Absent: it has its whole share at once. */
   readonly slowStartMs?: number;
-  /** How long clients wait while no endpoint can be used; 0: they are refused. */
-  readonly waitForEndpointsMs?: number;
-  /** The Service was scaled to zero, and something scales it up again when a client comes (`…/idled-at`). */
-  readonly isIdled?: true;
-  /** Clients that wait at one Service port at once. */
-  readonly maxWaiting?: number;
   /** Connections and flows that one endpoint gets from this node. Absent: as many as come. */
   readonly maxConnections?: number;
-  /** How long clients wait while all endpoints have as many as {@link maxConnections}. */
-  readonly queueTimeoutMs?: number;
   /** TCP only: a connection is ended at about this age. Absent: at none. */
   readonly maxConnectionAgeMs?: number;
   /** TCP only: how long connections outlive an endpoint that is gone for good; 0: no limit. */
   readonly drainTimeoutMs?: number;
   /** UDP only: silence that ends a flow after a reply. */
   readonly udpTimeoutMs?: number;
+}
+
+const PORT_OPTIONS: { readonly [O in keyof PortOptions]-?: 'TCP' | 'UDP' | 'both' } = {
+  proxyProtocol: 'TCP',
+  udpReplayMs: 'UDP',
+  slowStartMs: 'both',
+  maxConnections: 'both',
+  maxConnectionAgeMs: 'TCP',
+  drainTimeoutMs: 'TCP',
+  udpTimeoutMs: 'UDP',
+};
+
+/** Those of the options that have an effect on a port of this protocol. */
+export function portOptions(options: PortOptions, protocol: Protocol): PortOptions {
+  const of = Object.entries(PORT_OPTIONS) as [keyof PortOptions, string][];
+  const names = of.flatMap(([name, effect]) => (effect === 'both' || effect === protocol ? name : []));
+  return Object.fromEntries(names.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
+}
+
+/** What a Service's annotations ask for (`kube-userspace-proxy/…`). What is absent is the node's default. */
+export interface ServiceOptions extends PortOptions {
+  readonly clientAddress?: ClientAddress;
+  readonly scheduler?: SchedulerName;
+  /** How long clients wait while no endpoint can be used; 0: they are refused. */
+  readonly waitForEndpointsMs?: number;
+  /** The Service was scaled to zero, and something scales it up again when a client comes (`…/idled-at`). */
+  readonly isIdled?: true;
+  /** Clients that wait at one Service port at once. */
+  readonly maxWaiting?: number;
+  /** How long clients wait while all endpoints have as many as `maxConnections`. */
+  readonly queueTimeoutMs?: number;
   /** Annotations that ask for something that there is not, so that the default holds. `what`: the annotation. */
   readonly refused?: readonly ({ readonly what: string } & Found)[];
 }

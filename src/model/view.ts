@@ -3,7 +3,7 @@ import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint, SetWeight } from './endpoint.ts';
 import type { SchedulerName } from './scheduler.ts';
-import type { ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
+import type { PortOptions, ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
 import type { ApiStatus } from './source.ts';
 
@@ -157,16 +157,13 @@ export interface ServiceView
       ServicePort,
       'name' | 'protocol' | 'port' | 'nodePort' | 'clusterIPs' | 'externalIPs' | 'loadBalancerIPs' | 'affinity'
     >,
+    Pick<PortOptions, 'slowStartMs' | 'maxConnections'>,
     ServicePortNameParts {
   readonly family: IpFamily;
   /** How its endpoints are chosen. */
   readonly scheduler: SchedulerName;
-  /** Absent: a new endpoint has its whole share at once. */
-  readonly slowStartMs?: number;
   /** How long clients wait while no endpoint may serve. Absent: they are refused. */
   readonly waitMs?: number;
-  /** Connections and flows that one endpoint gets. Absent: as many as come. */
-  readonly maxConnections?: number;
   readonly state: ServiceState;
   /** Why it is not ok. */
   readonly reason?: string;

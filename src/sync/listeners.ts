@@ -6,7 +6,7 @@ import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
 import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
-import type { Protocol, ServiceOptions, ServicePortName } from '../model/service.ts';
+import { type Protocol, portOptions, type ServicePortName } from '../model/service.ts';
 import {
   type CarriedPort,
   type EndpointSet,
@@ -506,7 +506,7 @@ function backendsOf(
   nodesScheduler: SchedulerName,
 ): Backends {
   const { protocol, affinity, options = {} } = port;
-  const { scheduler = nodesScheduler, slowStartMs, maxConnections } = options;
+  const { scheduler = nodesScheduler } = options;
   const waiting = waitingTerms(port);
   return {
     endpoints,
@@ -514,24 +514,7 @@ function backendsOf(
     affinity,
     ...(kept !== undefined && { keptAddresses: kept }),
     ...(scheduler !== DEFAULT_SCHEDULER && { scheduler }),
-    ...(slowStartMs !== undefined && { slowStartMs }),
     ...(waiting !== undefined && { waiting }),
-    ...(maxConnections !== undefined && { maxConnections }),
-    ...(protocol === 'TCP' ? tcpTerms(options) : udpTerms(options)),
-  };
-}
-
-function tcpTerms({ proxyProtocol, maxConnectionAgeMs, drainTimeoutMs }: ServiceOptions): Partial<Backends> {
-  return {
-    ...(proxyProtocol !== undefined && { proxyProtocol }),
-    ...(maxConnectionAgeMs !== undefined && { maxConnectionAgeMs }),
-    ...(drainTimeoutMs !== undefined && { drainTimeoutMs }),
-  };
-}
-
-function udpTerms({ udpReplayMs, udpTimeoutMs }: ServiceOptions): Partial<Backends> {
-  return {
-    ...(udpReplayMs !== undefined && { udpReplayMs }),
-    ...(udpTimeoutMs !== undefined && { udpTimeoutMs }),
+    ...portOptions(options, protocol),
   };
 }

@@ -1,4 +1,3 @@
-import type { IpFamily } from '../../model/address.ts';
 import type { InstalledPort, Problem } from '../../model/capture.ts';
 import type { SyncMetrics } from '../../model/metrics.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -7,7 +6,7 @@ import { sameList } from '../../util/same-list.ts';
 import { eachInSlices, finished, gathered } from '../../util/wait.ts';
 import type { RetiredPorts } from '../method.ts';
 import { MAX_RETIRED } from '../port-book.ts';
-import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from './chain-layout.ts';
+import { type Chain, chainsOf, fixedChains, type LayoutFacts, layoutChange, rootChains } from './chain-layout.ts';
 import { isOurs, type Jump, jumpsOf, RETIRED_CHAIN } from './chains.ts';
 import { type ChainRules, jumpTarget, readDump, rulesOf } from './dump.ts';
 import { type Accepts, findRefused } from './find-refused.ts';
@@ -27,10 +26,7 @@ import {
 import { type Rule, unsafeReason } from './rule.ts';
 import type { RuleTrees } from './rule-trees.ts';
 
-interface TableSyncOptions {
-  readonly table: Table;
-  readonly family: IpFamily;
-  readonly connectionMark?: number | undefined;
+interface TableSyncOptions extends LayoutFacts {
   readonly iptables: Iptables;
   readonly clock: Clock;
   readonly log: Log;

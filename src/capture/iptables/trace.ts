@@ -1,35 +1,24 @@
 import { type Address, addressBlock, cidrContains, parseAddress, parseCidr } from '../../model/address.ts';
-import type { ServedSet } from '../../model/capture.ts';
+import type { FollowedPacket, ServedSet } from '../../model/capture.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
+import type { RuleView } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { nextTurn } from '../../util/wait.ts';
 import { isOurs, OWN_CONNECTIONS, plainSpec } from './chains.ts';
 import { rulesOf } from './dump.ts';
 import type { Table } from './iptables.ts';
 
-/** The first packet of a connection or flow, somewhere in the kernel. */
-export interface TracedPacket {
-  readonly protocol: ProxiedProtocol;
-  readonly source: Address;
+/** The same packet somewhere in the kernel. */
+export interface TracedPacket extends Omit<FollowedPacket, 'address'> {
   /** `undefined` after a redirect to an address of the incoming interface. */
   readonly address: Address | undefined;
-  readonly port: number;
-  /** From a process of this node. */
-  readonly isOwn: boolean;
-  /** Empty: none. `undefined`: unknown. */
-  readonly inInterface: string | undefined;
-  /** Of a packet of this node; empty for an incoming one. `undefined`: unknown. */
-  readonly outInterface?: string | undefined;
   readonly isFromNat: boolean;
 }
 
-/** A rule in the kernel. */
-export interface TracedRule {
+/** A rule in the kernel, as iptables prints it, without the `-A CHAIN`. */
+export interface TracedRule extends Pick<RuleView, 'chain' | 'rule'> {
   readonly table: Table;
-  readonly chain: string;
-  /** As iptables prints it, without the `-A CHAIN`. */
-  readonly rule: string;
 }
 
 /** What becomes of a packet in one table. */

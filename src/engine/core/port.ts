@@ -8,8 +8,10 @@ import {
   type DataPlaneObserver,
   type DataPlaneOptions,
   type DialFailure,
+  FAILURE_COUNTER,
   type Limit,
   type OpenConnection,
+  REFUSAL_COUNTER,
   type Refusal,
   type WaitingTerms,
 } from '../../model/data-plane.ts';
@@ -23,7 +25,6 @@ import type { PoolChange } from '../../services/pool.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
-import { FAILURE_COUNTER } from '../errors.ts';
 import type { Admission } from './admission.ts';
 import { type Loop, rounded } from './deadlines.ts';
 import type { Session } from './session.ts';
@@ -51,13 +52,6 @@ export type PortEvent = { [Kind in keyof Observed]: { readonly kind: Kind } & Ob
 
 /** Whoever wakes a Service is told no more often of those who wait for it. */
 const TELL_WAITS_MS = 1000;
-
-const REFUSAL_COUNTER = {
-  'no-endpoints': 'noEndpoints',
-  exhausted: 'exhausted',
-  'wait-timeout': 'waitTimeouts',
-  'wait-full': 'waitRefused',
-} as const satisfies Record<Refusal, Counter>;
 
 const NONE: ReadonlySet<never> = new Set();
 

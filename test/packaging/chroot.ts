@@ -95,12 +95,24 @@ export function makeChroot(packages: readonly string[]): Chroot {
   return new Chroot(path);
 }
 
+/** Made once for all test files, which begin together: each waits for the one that makes it. */
 function archiveOf(packages: readonly string[]): string {
   const include = [...packages].sort().join(',');
   const key = createHash('sha256').update(`${SUITE} ${include}`).digest('hex').slice(0, 16);
   const archive = join(CACHE, `chroot-${SUITE}-${process.arch}-${key}.tar`);
   if (existsSync(archive)) return archive;
   mkdirSync(CACHE, { recursive: true });
+  must('flock', [`${archive}.lock`, process.execPath, import.meta.filename, archive, ...packages]);
+  return archive;
+}
+
+if (import.meta.main) {
+  const [archive = '', ...packages] = process.argv.slice(2);
+  // Another may have made it while this one waited.
+  if (!existsSync(archive)) makeArchive(archive, packages);
+}
+
+function makeArchive(archive: string, packages: readonly string[]): void {
   const work = mkdtempSync(join(tmpdir(), 'kup-debootstrap-'));
   try {
     if (packages.length === 0) must('debootstrap', ['--variant=minbase', SUITE, work]);
@@ -113,7 +125,6 @@ function archiveOf(packages: readonly string[]): string {
   } finally {
     rmSync(work, { recursive: true });
   }
-  return archive;
 }
 
 /** All have the same base. */
@@ -130,7 +141,7 @@ function unpack(archive: string, path: string): void {
 }
 
 function must(file: string, args: readonly string[]): void {
-  const { status, error, stdout, stderr } = spawnSync(file, args, { encoding: 'utf8', timeout: 600_000 });
+  const { status, error, stdout, stderr } = spawnSync(file, args, { encoding: 'utf8', timeout: 1_200_000 });
   if (error !== undefined) throw new Error(`cannot run ${file}: ${error.message}`);
   if (status !== 0) throw new Error(`${file} ended with ${status}: ${stderr}${stdout.slice(-2000)}`);
 }

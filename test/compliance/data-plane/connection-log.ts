@@ -218,10 +218,12 @@ export function connectionLogTests(makeRig: RigFactory): void {
     const { name, port } = await rig.open('TCP', endpoints);
     const count = 300;
     let left = count;
+    const clients: string[] = [];
     const one = async (): Promise<void> => {
       while (left > 0) {
         const number = left--;
         const client = await connectTcp(port);
+        clients.push(`127.0.0.1:${client.socket.localPort}`);
         const length = 1 + (number % 3) * 40_000;
         client.send(Buffer.alloc(length, 'x'));
         await client.hasReceived(length);
@@ -235,8 +237,8 @@ export function connectionLogTests(makeRig: RigFactory): void {
     await entries.has(count);
     assert.ok(rig.counters(name).retries > 0);
     assertSums(entries.all, rig, name);
-    const clients = new Set(entries.all.map(({ client }) => client && endpointName(client)));
-    assert.equal(clients.size, count, 'each has its own client');
+    // One has the port of another that was reset.
+    assert.deepEqual(entries.all.map(({ client }) => client && endpointName(client)).sort(), clients.sort());
   });
 
   test('a connection that began before anybody wanted entries is told whole', async (t) => {

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { createSocket, type Socket as DatagramSocket, type RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { payload, payloadChecksum } from './payload.ts';
 
 export interface Target {
@@ -50,11 +51,17 @@ export async function requests(args: Target & { count: number; concurrency?: num
 const loads = new Map<number, { running: boolean; readonly tally: Tally; readonly done: Promise<unknown> }>();
 let nextHandle = 1;
 
-/** Sends requests without a pause from `concurrency` callers, until {@link stopLoad}. */
+/** Of a caller between two requests. Without it, clients take the cores from what is tested. */
+const PAUSE_MS = 10;
+
+/** Sends requests from `concurrency` callers, until {@link stopLoad}. */
 export function startLoad(args: Target & { concurrency: number }): number {
   const tally: Tally = { names: {}, failures: {}, ms: [] };
   const caller = async () => {
-    while (load.running) await count(tally, args);
+    while (load.running) {
+      await count(tally, args);
+      await sleep(PAUSE_MS);
+    }
   };
   const load = { running: true, tally, done: Promise.resolve() as Promise<unknown> };
   load.done = Promise.all(Array.from({ length: args.concurrency }, caller));

@@ -2,7 +2,7 @@ import type { Address, Cidr, IpFamily } from './address.ts';
 import type { OriginalDestination, StaleFlows } from './conntrack.ts';
 import type { ServicePortName } from './service.ts';
 import type { Destination, EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
-import type { RuleView } from './view.ts';
+import type { Question, RuleView } from './view.ts';
 
 /** What has the kernel send packets for Services to the proxy's local ports. */
 export type CaptureMethodName = 'iptables' | 'nft';
@@ -138,11 +138,8 @@ export interface Capture {
 }
 
 /** The first packet of a connection or flow, on its way into this machine or out of one of its programs. */
-export interface FollowedPacket {
-  readonly protocol: ProxiedProtocol;
+export interface FollowedPacket extends Pick<Question, 'address' | 'port' | 'protocol'> {
   readonly source: Address;
-  readonly address: Address;
-  readonly port: number;
   /** From a process of this node. */
   readonly isOwn: boolean;
   /** Empty: none. `undefined`: unknown. */

@@ -1,7 +1,7 @@
 import type { Found } from '../util/found.ts';
 import type { Address, Cidr, IpFamily } from './address.ts';
 import type { NamedEndpoint, WeightedEndpoint } from './endpoint.ts';
-import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
+import type { Protocol, Service, ServiceKey, ServicePortName } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
 export type ProxiedProtocol = Exclude<Protocol, 'SCTP'>;
@@ -31,7 +31,12 @@ export interface LocalEndpointSet extends EndpointSet {
  * The frozen snapshot of one Service port and its endpoints. It is itself the endpoint set for all traffic that
  * {@link local} does not take (docs/adr/0009).
  */
-export interface ServicePort extends EndpointSet {
+export interface ServicePort
+  extends EndpointSet,
+    Pick<
+      Service,
+      'clusterIPs' | 'externalIPs' | 'loadBalancerIPs' | 'loadBalancerSourceRanges' | 'affinity' | 'options'
+    > {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly port: number;
@@ -39,13 +44,6 @@ export interface ServicePort extends EndpointSet {
   readonly nodePort: number;
   /** Only one Service port of a Service has it. */
   readonly healthCheckNodePort?: number;
-  readonly clusterIPs: readonly Address[];
-  readonly externalIPs: readonly Address[];
-  readonly loadBalancerIPs: readonly Address[];
-  /** Absent: everyone. Empty: nobody. */
-  readonly loadBalancerSourceRanges?: readonly Cidr[];
-  readonly affinity: SessionAffinity;
-  readonly options?: ServiceOptions;
   /** How long clients wait while no endpoint can be used. Absent: they are refused. */
   readonly waitMs?: number;
   /**

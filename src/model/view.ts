@@ -1,6 +1,6 @@
 import { rfc3339 } from '../util/timestamp.ts';
 import type { Address, IpFamily } from './address.ts';
-import type { ConnectionState, Counters } from './data-plane.ts';
+import type { Counters, OpenConnection } from './data-plane.ts';
 import type { Endpoint, SetWeight } from './endpoint.ts';
 import type { SchedulerName } from './scheduler.ts';
 import type { PortOptions, ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
@@ -223,15 +223,12 @@ export interface EndpointView {
   readonly lastError?: { readonly at: number; readonly err: string };
 }
 
-export interface ConnectionView {
+export interface ConnectionView extends Pick<OpenConnection, 'client' | 'state' | 'expiresMs'> {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
-  readonly client: Endpoint;
   /** The first cluster IP: the address that the client used is unknown. */
   readonly virtual: Endpoint;
   readonly endpoint?: Endpoint;
-  readonly state: ConnectionState;
-  readonly expiresMs?: number;
 }
 
 export interface EventView {
@@ -307,20 +304,16 @@ export interface RuleView {
   readonly line: string;
 }
 
-export interface CandidateView {
-  readonly endpoint: Endpoint;
+export interface CandidateView extends Pick<EndpointView, 'endpoint' | 'weight' | 'connectTime' | 'lastError'> {
   readonly nodeName?: string;
   readonly zone?: string;
   /** It gets new connections. */
   readonly chosen: boolean;
-  readonly weight: number;
   /** Why not: "not ready", "on another node, and the policy is Local". */
   readonly reason?: string;
   readonly active?: number;
-  readonly connectTime?: ConnectTime;
   /** It gets them last. */
   readonly ejected?: true;
-  readonly lastError?: { readonly at: number; readonly err: string };
 }
 
 /** What operators may change while the program runs. */

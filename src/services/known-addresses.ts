@@ -38,7 +38,7 @@ export interface AddressPolicy {
 export type PortOfNode = Pick<Destination, 'address' | 'port'>;
 
 /** An object that names an address as an endpoint or as an external IP. */
-export type Mention = Service | Endpoints | EndpointSlice;
+export type Referrer = Service | Endpoints | EndpointSlice;
 
 /** `port/protocol` of endpoints, by address. */
 export type EndpointPorts = Map<Address, ReadonlySet<string>>;
@@ -102,7 +102,7 @@ export class KnownAddresses {
     }
   }
 
-  *mentionsOf(address: Address): Generator<Mention> {
+  *referrersOf(address: Address): Generator<Referrer> {
     yield* this.#endpoints.of(address);
     yield* this.#externalIPs.of(address);
   }
@@ -288,8 +288,8 @@ export function assignedTo({ clusterIPs, loadBalancerIPs }: Service): readonly A
   return [...clusterIPs, ...loadBalancerIPs];
 }
 
-export function serviceOf(mention: Mention): ServiceKey {
-  return 'service' in mention ? mention.service : mention.key;
+export function serviceOf(referrer: Referrer): ServiceKey {
+  return 'service' in referrer ? referrer.service : referrer.key;
 }
 
 function groupsOf(object: Endpoints | EndpointSlice): readonly EndpointGroup[] {

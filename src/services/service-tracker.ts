@@ -152,7 +152,7 @@ export class ServiceTracker {
     this.addresses.nodeAddresses = after;
     for (const address of [...before, ...after]) {
       if (before.has(address) === after.has(address)) continue;
-      this.#touchMentions(address);
+      this.#touchReferrers(address);
       for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
     }
   }
@@ -163,9 +163,9 @@ export class ServiceTracker {
     const after = new Map([...weights].map((each) => [endpointName(each), each]));
     this.#weights = after;
     for (const [name, { address, weight }] of after) {
-      if (before.get(name)?.weight !== weight) this.#touchMentions(address);
+      if (before.get(name)?.weight !== weight) this.#touchReferrers(address);
     }
-    for (const [name, { address }] of before) if (!after.has(name)) this.#touchMentions(address);
+    for (const [name, { address }] of before) if (!after.has(name)) this.#touchReferrers(address);
   }
 
   /**
@@ -174,8 +174,8 @@ export class ServiceTracker {
    */
   listeningChanged(): void {
     for (const key of this.#awaitingPorts) this.#touched.add(key);
-    for (const address of this.addresses.onThisNode()) this.#touchMentions(address);
-    for (const { address } of this.addresses.apiServers()) this.#touchMentions(address);
+    for (const address of this.addresses.onThisNode()) this.#touchReferrers(address);
+    for (const { address } of this.addresses.apiServers()) this.#touchReferrers(address);
   }
 
   /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */
@@ -207,11 +207,11 @@ export class ServiceTracker {
 
   /** The Service ports that have this endpoint, ready or not; some may come twice. One object for each step. */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
-    for (const mention of this.addresses.mentionsOf(address)) {
-      const key = serviceOf(mention);
+    for (const referrer of this.addresses.referrersOf(address)) {
+      const key = serviceOf(referrer);
       const entry = this.#entries.get(key);
       if (entry?.service === undefined) continue;
-      const ports = groupsWith(address, mention, entry).flatMap((group) => group.ports);
+      const ports = groupsWith(address, referrer, entry).flatMap((group) => group.ports);
       const isAt = (spec: ServicePortSpec) => ports.some((each) => matchesSpec(each, spec) && each.port === port);
       yield entry.service.ports.filter(isAt).map(({ name }) => servicePortName(key, name));
     }
@@ -397,7 +397,7 @@ export class ServiceTracker {
 
   /** Touches those that name an assigned address of this Service. Its external IPs change nothing for others. */
   #touchRivals(service: Service): void {
-    for (const address of assignedTo(service)) this.#touchMentions(address);
+    for (const address of assignedTo(service)) this.#touchReferrers(address);
   }
 
   /** Touches those that name an address of these endpoints as an external IP. */
@@ -407,8 +407,8 @@ export class ServiceTracker {
     }
   }
 
-  #touchMentions(address: Address): void {
-    for (const mention of this.addresses.mentionsOf(address)) this.#touched.add(serviceOf(mention));
+  #touchReferrers(address: Address): void {
+    for (const referrer of this.addresses.referrersOf(address)) this.#touched.add(serviceOf(referrer));
   }
 
   #surroundings(): Surroundings {
@@ -436,12 +436,12 @@ function hasEndpointObjects({ endpoints, slices }: Entry): boolean {
 /** The groups of an object that have this address and that its Service uses. */
 function groupsWith(
   address: Address,
-  mention: Service | Endpoints | EndpointSlice,
+  referrer: Service | Endpoints | EndpointSlice,
   { slices }: Entry,
 ): readonly EndpointGroup[] {
-  if ('group' in mention) return [mention.group];
-  if (!('groups' in mention) || slices.length > 0) return [];
-  return mention.groups.filter(({ addresses }) => addresses.some((each) => each.address === address));
+  if ('group' in referrer) return [referrer.group];
+  if (!('groups' in referrer) || slices.length > 0) return [];
+  return referrer.groups.filter(({ addresses }) => addresses.some((each) => each.address === address));
 }
 
 type Delta = ReturnType<typeof emptyDelta>;

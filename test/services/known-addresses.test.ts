@@ -149,18 +149,18 @@ test('an endpoint of the Service itself counts unless rules leave the connection
   assert.equal(known().externalIpRefusal({ ...at, port: 8081 }, 'TCP', 'shop/api'), undefined);
 });
 
-test('several objects may mention an address, and are forgotten one by one', () => {
+test('several objects may name an address, and are forgotten one by one', () => {
   const addresses = known();
-  const mentions = () => [...addresses.mentionsOf(address('10.244.1.11'))];
+  const referrers = () => [...addresses.referrersOf(address('10.244.1.11'))];
   const thief = service({ externalIPs: [address('10.244.1.11')] });
   addresses.addService(thief);
   addresses.addEndpoints(API);
-  assert.deepEqual(mentions(), [API, thief]);
+  assert.deepEqual(referrers(), [API, thief]);
   assert.deepEqual([...addresses.withExternalIP(address('10.244.1.11'))], [thief]);
   addresses.deleteEndpoints(API);
-  assert.deepEqual(mentions(), [thief]);
+  assert.deepEqual(referrers(), [thief]);
   addresses.deleteService(thief);
-  assert.deepEqual(mentions(), []);
+  assert.deepEqual(referrers(), []);
 });
 
 test("an endpoint at this node's own address needs a Pod, and is never the kubelet, but at ports that are opened", () => {

@@ -80,25 +80,17 @@ interface OpenPort {
   isOpen: boolean;
 }
 
-function openCommand({ id, spec, socket, counters, taken }: OpenPort, backends: CountedBackends) {
-  const { protocol } = spec;
-  return {
-    kind: 'open',
-    port: id,
-    name: spec.name,
-    protocol,
-    fd: socket.fd,
-    backends,
-    counters: counters.shared,
-    taken,
-  } as const;
+function openCommand(port: OpenPort, backends: CountedBackends) {
+  return { kind: 'open', ...requestOf(port, port.counters, backends) } as const;
 }
 
-function carryCommand({ id, spec, socket, worker, taken }: OpenPort, carrier: Carrier, backends: CountedBackends) {
+function carryCommand(port: OpenPort, { counters }: Carrier, backends: CountedBackends) {
+  return { kind: 'carry', ...requestOf(port, counters, backends), home: port.worker.index } as const;
+}
+
+function requestOf({ id, spec, socket, taken }: OpenPort, counters: PortCounters, backends: CountedBackends) {
   const { name, protocol } = spec;
-  const counters = carrier.counters.shared;
-  const [home, fd] = [worker.index, socket.fd];
-  return { kind: 'carry', port: id, name, protocol, backends, counters, taken, home, fd } as const;
+  return { port: id, name, protocol, fd: socket.fd, backends, counters: counters.shared, taken };
 }
 
 function carriersCommand({ id, carriers }: OpenPort) {

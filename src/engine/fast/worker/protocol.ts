@@ -110,32 +110,28 @@ export interface FrozenWorker {
   readonly records: readonly LiveRecord[];
 }
 
-/** A Service port of which a worker carries connections without being its home. */
-interface CarryRequest {
+/** What a worker that has a part of a Service port must know of it. */
+interface PortRequest {
   readonly port: PortId;
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
+  /** Bound, and listening if it is TCP. The main thread lends it until `close`, or `uncarry`, is answered. */
+  readonly fd: number;
   readonly backends: CountedBackends;
   readonly counters: CounterBlock;
-  readonly home: number;
-  /** The home's listener, by which replies to datagrams leave. Lent until `uncarry` is answered. */
-  readonly fd: number;
   /** By its namespace: see `core/shares.ts`. */
   readonly taken: SharedArrayBuffer;
 }
 
-interface OpenRequest {
-  readonly port: PortId;
-  readonly name: ServicePortName;
-  readonly protocol: ProxiedProtocol;
-  /** Bound, and listening if it is TCP. The main thread lends it until `close` is answered. */
-  readonly fd: number;
-  readonly backends: CountedBackends;
-  readonly counters: CounterBlock;
+/** For the home. */
+interface OpenRequest extends PortRequest {
   /** The picker's state in another process. */
   readonly picker?: PickerRecord | undefined;
-  /** By its namespace: see `core/shares.ts`. */
-  readonly taken: SharedArrayBuffer;
+}
+
+/** For a worker that carries connections. By `fd` replies to datagrams leave. */
+interface CarryRequest extends PortRequest {
+  readonly home: number;
 }
 
 /** What the main thread asks a worker, and what the worker answers. */

@@ -34,13 +34,15 @@ export abstract class TcpSide<Owner extends SideOwner = SideOwner> {
   readonly #counter: number;
   /** How long an endpoint may leave bytes unacknowledged; 0: without limit. */
   readonly #userTimeoutMs: number;
-  readonly #look = new Deadline(this);
+  /** Only where {@link #userTimeoutMs} is not 0: a client that waits for its endpoint shall be small. */
+  readonly #look: Deadline | undefined;
   #unansweredSinceMs = NEVER;
 
   constructor(owner: Owner, role: 'client' | 'endpoint') {
     this.owner = owner;
     this.#counter = COUNTER[role === 'client' ? 'receivedBytes' : 'sentBytes'];
     this.#userTimeoutMs = role === 'client' ? 0 : owner.port.thread.options.tcpUserTimeoutMs;
+    if (this.#userTimeoutMs > 0) this.#look = new Deadline(this);
   }
 
   /**
@@ -69,14 +71,14 @@ export abstract class TcpSide<Owner extends SideOwner = SideOwner> {
   /** Unsent bytes are lost. */
   release(): void {
     this.pending = 0;
-    this.#look.cancel();
+    this.#look?.cancel();
   }
 
   /** Bytes or an end were sent to this side. */
   wasSent(): void {
-    if (this.#userTimeoutMs === 0 || this.#look.isWaiting) return;
+    if (this.#look === undefined || this.#look.isWaiting) return;
     this.#unansweredSinceMs = NEVER;
-    this.#lookLater();
+    this.#lookLater(this.#look);
   }
 
   onDue(): void {
@@ -86,7 +88,7 @@ export abstract class TcpSide<Owner extends SideOwner = SideOwner> {
     const { nowMs } = this.owner.port.thread;
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
     if (isDead(state, nowMs - this.#unansweredSinceMs, this.#userTimeoutMs)) this.owner.onDead(this);
-    else this.#lookLater();
+    else if (this.#look !== undefined) this.#lookLater(this.#look);
   }
 
   /** Bytes were read here. */
@@ -98,7 +100,7 @@ export abstract class TcpSide<Owner extends SideOwner = SideOwner> {
     this.owner.moved();
   }
 
-  #lookLater(): void {
-    this.owner.port.thread.loop.start(this.#look, lookIntervalMs(this.#userTimeoutMs));
+  #lookLater(look: Deadline): void {
+    this.owner.port.thread.loop.start(look, lookIntervalMs(this.#userTimeoutMs));
   }
 }

@@ -78,7 +78,7 @@ export class Waiter {
   line: Line | undefined;
   earlier: Waiter | undefined;
   later: Waiter | undefined;
-  readonly deadline = new Deadline({ onDue: () => this.guest.refuse('wait-timeout') });
+  readonly deadline = new Deadline(this);
 
   constructor(guest: Guest, record?: WaitRecord, nowMs = 0) {
     this.guest = guest;
@@ -98,6 +98,10 @@ export class Waiter {
       leftMs: wholeMsLeft(dueMs - nowMs),
       ...(Number.isFinite(staleMs) && { freshMs: wholeMsLeft(staleMs - nowMs) }),
     };
+  }
+
+  onDue(): void {
+    this.guest.refuse('wait-timeout');
   }
 
   get isTried(): boolean {

@@ -65,7 +65,7 @@ export async function openSource({ source: config, state }: Config, setup: Sourc
   const api = await createApiServers({ ...config, ...means });
   const common = { clock, random: Math.random, log, signal };
   const server = new KubernetesSource({ api, clock, random: Math.random, log });
-  const kept = state && (await keepLastState(server, () => api.cluster, state, setup));
+  const kept = state && (await keepLastState(server, api, state, setup));
   const source = kept?.source ?? server;
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
@@ -89,9 +89,13 @@ export async function openSource({ source: config, state }: Config, setup: Sourc
       void reportStarting(`${PROGRAM} ${VERSION}`, { node: name, api, clock, log, signal });
       const follow = (to: typeof onChange) => void watchNode({ ...common, name, transport: api, onChange: to });
       if (kept === undefined) follow(onChange);
-      else kept.source.followNode(follow, onChange);
+      else kept.source.node.follow(follow, onChange);
     },
-    followServiceCidrs: (onChange) => void watchServiceCidrs({ ...common, transport: api, onChange }),
+    followServiceCidrs: (onChange) => {
+      const follow = (to: typeof onChange) => void watchServiceCidrs({ ...common, transport: api, onChange: to });
+      if (kept === undefined) follow(onChange);
+      else kept.source.serviceCidrs.follow(follow, onChange);
+    },
     reportUnserved: (part) => unserved.report(part),
     callForPods: (needed) => postNeedPods(needed, { node: name, api, clock, signal }),
     ...(kept !== undefined && { state: kept.state }),

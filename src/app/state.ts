@@ -1,13 +1,16 @@
 import type { ManifestsConfig, StateConfig } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
 import { readIfThere } from '../kernel/files.ts';
+import type { ApiServers } from '../kubernetes/api-servers.ts';
 import type { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { Address } from '../model/address.ts';
 import { DISK } from '../state/disk.ts';
+import type { Provenance } from '../state/format.ts';
 import { LastState } from '../state/last-state.ts';
 import { reportUnusable, StateFile } from '../state/state-file.ts';
-import { StateKeeper } from '../state/state-keeper.ts';
+import { StateKeeper, type StateKeeperOptions } from '../state/state-keeper.ts';
+import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import type { SourceSetup } from './source.ts';
 
@@ -26,17 +29,20 @@ export interface KeptState {
 /** Has the last state of this API server kept, and served when it does not answer. */
 export async function keepLastState(
   server: KubernetesSource,
-  clusterOf: () => string | undefined,
+  api: Pick<ApiServers, 'cluster' | 'recall'>,
   { directory, waitMs, maxAgeMs, criSocket }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
 ): Promise<{ readonly source: LastState; readonly state: KeptState }> {
-  const file = new StateFile({ directory, files: DISK, clock });
-  const bootId = currentBootId();
+  const { file, bootId, keeper } = keep(directory, log, {
+    of: () => ({ node, source: 'kubernetes', ...(api.cluster !== undefined && { cluster: api.cluster }) }),
+    contents: () => source.contents(),
+    isCurrent: () => server.status().connected,
+  });
   const source = new LastState({
     source: server,
     file,
     node,
-    cluster: clusterOf,
+    cluster: () => api.cluster,
     waitMs,
     maxAgeMs,
     bootId,
@@ -45,18 +51,7 @@ export async function keepLastState(
         ? undefined
         : new (await import('../cri/container-runtime.ts')).ContainerRuntime(criSocket),
     onChange: () => keeper.changed(),
-    clock,
-    log,
-  });
-  const keeper = new StateKeeper({
-    file,
-    program: VERSION,
-    provenance: () => {
-      const cluster = clusterOf();
-      return { node, source: 'kubernetes', ...(cluster !== undefined && { cluster }), bootId };
-    },
-    contents: () => source.contents(),
-    isCurrent: () => server.status().connected,
+    onRecall: (objects) => api.recall(objects),
     clock,
     log,
   });
@@ -75,22 +70,28 @@ export async function keepLastGoodManifests(
   { directory, maxAgeMs }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
 ): Promise<{ readonly source: ManifestSource; readonly state: KeptState }> {
-  const file = new StateFile({ directory, files: DISK, clock });
   const of = { node, source: 'manifests' } as const;
+  const { file, keeper } = keep(directory, log, {
+    of: () => of,
+    contents: () => source.contents(),
+    isCurrent: () => true,
+  });
   const saved = await file.read(of, maxAgeMs).catch((error: unknown) => reportUnusable(error, file, log));
   const onChange = () => keeper.changed();
   const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), onChange, clock, log });
-  const bootId = currentBootId();
-  const keeper = new StateKeeper({
-    file,
-    program: VERSION,
-    provenance: () => ({ ...of, bootId }),
-    contents: () => source.contents(),
-    isCurrent: () => true,
-    clock,
-    log,
-  });
   return { source, state: { servedOf: () => undefined, fallBackLater: () => {}, endpointFailed: () => {}, keeper } };
+}
+
+interface Kept extends Pick<StateKeeperOptions, 'contents' | 'isCurrent'> {
+  readonly of: () => Omit<Provenance, 'bootId'>;
+}
+
+/** The file in this directory, and who writes it. */
+function keep(directory: string, log: Log, { of, ...kept }: Kept) {
+  const file = new StateFile({ directory, files: DISK, clock });
+  const bootId = currentBootId();
+  const provenance = () => ({ ...of(), bootId });
+  return { file, bootId, keeper: new StateKeeper({ file, program: VERSION, provenance, ...kept, clock, log }) };
 }
 
 /** Of this start of the machine. */

@@ -58,6 +58,8 @@ class Server {
 export class ApiServers implements Transport {
   readonly #options: ApiServersOptions;
   readonly #cluster = new ClusterFacts();
+  /** Where the cluster's servers were, until the cluster itself says where they are. */
+  #recalled: readonly Endpoint[] = [];
   /** What the first server has said that was asked; then what the watched Service says. */
   #firstUid: string | undefined;
   /** In order of preference; those that the cluster names come last. */
@@ -113,6 +115,17 @@ export class ApiServers implements Transport {
   /** Takes from the changes of watched objects which cluster this is, and where its servers are. */
   learn(changes: readonly SourceEvent[]): void {
     if (this.#cluster.apply(changes)) this.#knowServers();
+  }
+
+  /**
+   * Takes from objects of an earlier process where the servers were. Not which cluster it was, as that decides which
+   * servers are refused.
+   */
+  recall(objects: readonly SourceEvent[]): void {
+    const before = new ClusterFacts();
+    before.apply(objects);
+    this.#recalled = before.servers;
+    this.#knowServers();
   }
 
   watch(path: string, signal: AbortSignal): Promise<WatchStream> {
@@ -272,7 +285,8 @@ export class ApiServers implements Transport {
     const given = this.#servers.filter(({ isLearned }) => !isLearned);
     const known = new Map(this.#servers.map((server) => [server.client.host, server]));
     const learned = new Map<string, Server>();
-    for (const endpoint of this.#cluster.servers) {
+    const { servers } = this.#cluster;
+    for (const endpoint of servers.length > 0 ? servers : this.#recalled) {
       const { host } = new URL(`https://${endpointName(endpoint)}`);
       const server = known.get(host) ?? new Server(clientOf(endpoint), { isLearned: true, log });
       if (server.isLearned && learned.size < MAX_LEARNED) learned.set(host, server);

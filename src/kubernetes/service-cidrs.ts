@@ -5,9 +5,8 @@ import { cidr, dnsSubdomain } from './objects/fields.ts';
 import { Reflector, type ReflectorOptions, type Resource } from './reflector.ts';
 
 /**
- * Watches the blocks that cluster IPs come from (ServiceCIDR, KEP-1880), and reports them as often as they change.
- * Nothing is reported where the server has no such objects or does not show them. Resolves only after the abort; never
- * rejects.
+ * Watches the blocks that cluster IPs come from (ServiceCIDR, KEP-1880), and reports them as often as they change: none
+ * where the server has no such objects or does not show them. Resolves only after the abort; never rejects.
  */
 export async function watchServiceCidrs({
   onChange,
@@ -29,13 +28,16 @@ export async function watchServiceCidrs({
         }
         onChange([...byName.values()].flat());
       },
+      absent: () => onChange([]),
     },
   });
   await reflector.run(signal);
 }
 
+const KIND = 'ServiceCIDR';
+
 const SERVICE_CIDRS: Resource<readonly Cidr[]> = {
-  kind: 'ServiceCIDR',
+  kind: KIND,
   path: '/apis/networking.k8s.io/v1/servicecidrs',
   selectors: {},
   // The role `system:node-proxier` of older releases does not have them.
@@ -46,6 +48,12 @@ const SERVICE_CIDRS: Resource<readonly Cidr[]> = {
 
 export function decodeServiceCidr(object: unknown): Decoded<readonly Cidr[]> {
   return decoding(() => Field.root(object).get('spec').get('cidrs').items().map(block));
+}
+
+/** One object with all blocks, that {@link decodeServiceCidr} reads. */
+export function encodeServiceCidr(blocks: readonly Cidr[]): object {
+  const cidrs = blocks.map(({ network, prefixLength }) => `${network}/${prefixLength}`);
+  return { apiVersion: 'networking.k8s.io/v1', kind: KIND, metadata: { name: 'kubernetes' }, spec: { cidrs } };
 }
 
 function block(field: Field): Cidr {

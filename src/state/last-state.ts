@@ -1,7 +1,8 @@
 import { decodeNode, encodeNode, type NodeStatus } from '../kubernetes/node.ts';
 import { encodeObject } from '../kubernetes/objects/encode.ts';
 import { decodeSaved, isPresent, type KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
-import type { Address } from '../model/address.ts';
+import { decodeServiceCidr, encodeServiceCidr } from '../kubernetes/service-cidrs.ts';
+import type { Address, Cidr } from '../model/address.ts';
 import type { PodAddresses } from '../model/pod-addresses.ts';
 import type { SavedObject } from '../model/saved-object.ts';
 import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
@@ -10,6 +11,7 @@ import type { Log, LogFields } from '../util/log.ts';
 import { rfc3339 } from '../util/timestamp.ts';
 import { isObject } from '../util/untrusted.ts';
 import { eachInSlices } from '../util/wait.ts';
+import { Followed } from './followed.ts';
 import { type Head, UnusableState } from './format.ts';
 import { OwnPods } from './own-pods.ts';
 import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
@@ -27,6 +29,8 @@ export interface LastStateOptions {
   readonly maxAgeMs: number;
   /** What is known, all of it from the API server, may not be what is on disk. */
   readonly onChange: () => void;
+  /** These objects of the state on disk are served from now on. */
+  readonly onRecall: (objects: readonly KubernetesObject[]) => void;
   /** The kernel's, of this start of the machine. */
   readonly bootId: string;
   /** Missing without `--cri-endpoint`. */
@@ -44,8 +48,9 @@ export class LastState {
   readonly #options: LastStateOptions;
   /** All that was delivered and stands. */
   readonly #known = new Map<string, KubernetesObject>();
-  #node: NodeStatus | undefined;
-  #onNode: ((status: NodeStatus) => void) | undefined;
+  readonly node = new Followed<NodeStatus>(() => this.#changed());
+  /** The blocks that cluster IPs come from. */
+  readonly serviceCidrs = new Followed<readonly Cidr[]>(() => this.#changed());
   /** What the API server has said before its lists were complete; afterwards there is no need to tell. */
   #told: Set<string> | undefined = new Set();
   /** While it is served. */
@@ -78,18 +83,6 @@ export class LastState {
     this.#wait = clock.after(waitMs, () => void this.#fallBack());
   }
 
-  /** Passes on what `follow` says of this node, or else what the state on disk does. */
-  followNode(follow: (onChange: (status: NodeStatus) => void) => void, onChange: (status: NodeStatus) => void): void {
-    this.#onNode = onChange;
-    // The state on disk may be in place already.
-    if (this.#node !== undefined) onChange(this.#node);
-    follow((status) => {
-      this.#node = status;
-      onChange(status);
-      this.#changed();
-    });
-  }
-
   /** A dial failed. */
   endpointFailed(address: Address): void {
     this.#ownPods?.failed(address);
@@ -102,7 +95,9 @@ export class LastState {
 
   /** In an order of their own, so that the same objects are the same text. */
   *contents(): Generator<SavedObject> {
-    if (this.#node !== undefined) yield { object: encodeNode(this.#node) };
+    const [node, blocks = []] = [this.node.value, this.serviceCidrs.value];
+    if (node !== undefined) yield { object: encodeNode(node) };
+    if (blocks.length > 0) yield { object: encodeServiceCidr(blocks) };
     for (const id of [...this.#known.keys()].sort()) {
       const object = this.#known.get(id);
       if (object !== undefined) yield { object: encodeObject(object) };
@@ -169,42 +164,41 @@ export class LastState {
       if (isOther(saved.head, this.#options.cluster()))
         throw new UnusableState(`it is of another cluster: ${saved.head.cluster}`);
       let leftOut = 0;
-      const events: KubernetesObject[] = [];
-      let status: NodeStatus | undefined;
+      const objects: SavedValue[] = [];
       await eachInSlices(clock, saved.objects, ({ object }) => {
-        const read = objectOf(object, node);
+        const read = savedValue(object, node);
         if (read === undefined) leftOut += 1;
-        else if (read.kind === 'Node') status = read.value;
-        else events.push(read);
+        else objects.push(read);
       });
-      this.#deliver(saved, events, status, { err, ...(leftOut > 0 && { leftOut }) });
+      this.#deliver(saved, objects, { err, ...(leftOut > 0 && { leftOut }) });
     } catch (error) {
       reportUnusable(error, file, log);
     }
   }
 
-  #deliver(saved: SavedState, events: readonly KubernetesObject[], node: NodeStatus | undefined, why: LogFields): void {
-    const { log } = this.#options;
+  #deliver(saved: SavedState, values: readonly SavedValue[], why: LogFields): void {
+    const { bootId, onRecall, log } = this.#options;
     const told = this.#told;
     // The lists have come while the file was read.
     if (told === undefined) return;
-    const news = events.filter((event) => !told.has(idOf(event)));
-    const { bootId } = this.#options;
+    const news: KubernetesObject[] = [];
+    for (const each of values) {
+      if (each.kind === 'Node') this.node.restore(each.value);
+      else if (each.kind === 'ServiceCIDR') this.serviceCidrs.restore(each.value);
+      else if (!told.has(idOf(each))) news.push(each);
+    }
     if (saved.head.bootId !== bootId) {
       this.#ownPods = new OwnPods(news, { ...this.#options, onChange: (objects) => this.#moved(objects) });
     }
     const doubtful = new Map(this.#ownPods?.objects.map((object) => [idOf(object), object]));
     const objects = news.map((event) => doubtful.get(idOf(event)) ?? event);
     for (const object of objects) this.#known.set(idOf(object), object);
-    if (this.#node === undefined && node !== undefined) {
-      this.#node = node;
-      this.#onNode?.(node);
-    }
     const { head, knownAt } = saved;
     this.#served = { head, knownAt };
     log.warn('The state on disk is served until the API server answers', { of: rfc3339(knownAt), ...why });
     this.#sink?.apply(objects);
     this.#sink?.synced();
+    onRecall(objects);
     void this.#ownPods?.look();
   }
 
@@ -224,12 +218,21 @@ function isOther({ cluster }: Head, current: string | undefined): boolean {
   return cluster !== undefined && current !== undefined && cluster !== current;
 }
 
+type SavedValue =
+  | KubernetesObject
+  | { readonly kind: 'Node'; readonly value: NodeStatus }
+  | { readonly kind: 'ServiceCIDR'; readonly value: readonly Cidr[] };
+
 /** `undefined` for an object that this program cannot use, which must not cost the others. */
-function objectOf(
-  object: unknown,
-  node: string,
-): KubernetesObject | { readonly kind: 'Node'; readonly value: NodeStatus } | undefined {
-  if (!isObject(object) || object['kind'] !== 'Node') return decodeSaved(object);
-  const decoded = decodeNode(object);
-  return decoded.status === 'ok' && decoded.value.name === node ? { kind: 'Node', value: decoded.value } : undefined;
+function savedValue(object: unknown, node: string): SavedValue | undefined {
+  const kind = isObject(object) ? object['kind'] : undefined;
+  if (kind === 'Node') {
+    const decoded = decodeNode(object);
+    return decoded.status === 'ok' && decoded.value.name === node ? { kind, value: decoded.value } : undefined;
+  }
+  if (kind === 'ServiceCIDR') {
+    const decoded = decodeServiceCidr(object);
+    return decoded.status === 'ok' ? { kind, value: decoded.value } : undefined;
+  }
+  return decodeSaved(object);
 }

@@ -14,7 +14,7 @@ import {
   sendStatus,
 } from '../fakes/fake-api-server.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
-import { endpointAddress } from '../support/model.ts';
+import { endpointAddress, service as modelService } from '../support/model.ts';
 import { until } from '../support/until.ts';
 import { service } from './objects.ts';
 import { watchServer } from './watching.ts';
@@ -267,6 +267,15 @@ test('a stop does not wait for a server that hangs', async (t) => {
   await source.stop();
 });
 
+/** The settings of a Pod that trusts this authority. */
+function inPod(t: TestContext, authority: CertificateAuthority, master: FakeApiServer) {
+  const directory = mkdtempSync(join(tmpdir(), 'kup-servers-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  writeFileSync(join(directory, 'token'), 'secret');
+  writeFileSync(join(directory, 'ca.crt'), authority.certificate.cert);
+  return { master: master.url, apiServersFromCluster: true, serviceAccountDirectory: directory };
+}
+
 /** What the endpoints of default/kubernetes say. */
 function named(...servers: readonly FakeApiServer[]): SourceEvent[] {
   const ports = servers.map(({ port }) => ({ name: `https-${port}`, protocol: 'TCP' as const, port }));
@@ -281,12 +290,7 @@ test('a server that the cluster names needs a certificate for the name of the AP
   const tls = authority.issue({ names: 'DNS:kubernetes.default.svc' });
   const second = await startServer(t, { tls, beside: first });
   const kubelet = await startServer(t, { tls: authority.issue(), beside: first });
-  const directory = mkdtempSync(join(tmpdir(), 'kup-servers-'));
-  t.after(() => rmSync(directory, { recursive: true }));
-  writeFileSync(join(directory, 'token'), 'secret');
-  writeFileSync(join(directory, 'ca.crt'), authority.certificate.cert);
-  const settings = { master: first.url, apiServersFromCluster: true, serviceAccountDirectory: directory };
-  const watching = await watchServer(t, first, settings);
+  const watching = await watchServer(t, first, inPod(t, authority, first));
   const { api, reach, synced, has } = watching;
   await reach('the first list', () => synced() === 1);
   api.learn(named(kubelet, second));
@@ -303,6 +307,34 @@ test('a server that the cluster names needs a certificate for the name of the AP
   assert.deepEqual(
     api.status().map(({ server }) => server),
     [hostOf(first), hostOf(second)],
+  );
+});
+
+test('servers that an earlier process knew are used until the cluster says where they are now', async (t) => {
+  const authority = new CertificateAuthority('cluster');
+  const tls = authority.issue({ names: 'DNS:kubernetes.default.svc' });
+  const first = await startServer(t, { tls });
+  const second = await startServer(t, { tls, beside: first });
+  const third = await startServer(t, { tls, beside: first });
+  second.set(service('web'));
+  // It boots while the server that it is configured with is away.
+  await first.stop();
+  const watching = await watchServer(t, first, inPod(t, authority, first));
+  const { api, reach, synced, has } = watching;
+  await reach('it is missed', () => !watching.source.status().connected, 5_000);
+  // Of which cluster that was counts for nothing: the file may be older than this cluster.
+  api.recall([{ kind: 'Service', key: 'default/kubernetes', value: modelService({ uid: 'before' }) }, ...named(second)]);
+  assert.deepEqual(
+    api.status().map(({ server }) => server),
+    [hostOf(first), hostOf(second)],
+  );
+  await reach('the one that was known is used', () => synced() === 1, 30_000);
+  assert.deepEqual([used(watching), has('Service shop/web')], [hostOf(second), true]);
+  api.learn(named(third));
+  assert.deepEqual(
+    api.status().map(({ server }) => server),
+    // The one that is used goes on until it fails.
+    [hostOf(first), hostOf(third), hostOf(second)],
   );
 });
 

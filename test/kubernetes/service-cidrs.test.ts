@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ApiError } from '../../src/kubernetes/api-error.ts';
-import { decodeServiceCidr, watchServiceCidrs } from '../../src/kubernetes/service-cidrs.ts';
+import { decodeServiceCidr, encodeServiceCidr, watchServiceCidrs } from '../../src/kubernetes/service-cidrs.ts';
 import { FakeTransport } from '../fakes/fake-transport.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { cidr } from '../support/model.ts';
 import { settle } from '../support/until.ts';
 import { added, deleted, initialEventsEnd } from './objects.ts';
 
@@ -45,7 +46,7 @@ test('all blocks are reported together, whenever one comes or goes', async (t) =
   assert.deepEqual(told, ['10.96.0.0/16,fd00:96::/112', '10.96.0.0/16,fd00:96::/112,10.97.0.0/16', '10.97.0.0/16']);
 });
 
-test('a server without them, and one that does not show them, is asked again only after minutes, without a line', async (t) => {
+test('a server without them, and one that does not show them, has none, and is asked again only after minutes', async (t) => {
   for (const status of [403, 404]) {
     const { clock, log, transport, told } = watch(t);
     (await transport.call('watch')).fail(new ApiError('status', `HTTP ${status}`, { status }));
@@ -54,8 +55,14 @@ test('a server without them, and one that does not show them, is asked again onl
     await transport.assertIdle();
     clock.advance(1_000);
     await transport.call('watch');
-    assert.deepEqual([told, log.of('warn'), log.of('error')], [[], [], []]);
+    assert.deepEqual([told, log.of('warn'), log.of('error')], [[''], [], []]);
   }
+});
+
+test('blocks that are written again are read as the same', () => {
+  const blocks = [cidr('10.96.0.0/16'), cidr('10.97.0.0/16'), cidr('fd00:96::/112')];
+  const decoded = decodeServiceCidr(encodeServiceCidr(blocks));
+  assert.deepEqual(decoded.status === 'ok' && decoded.value, blocks);
 });
 
 test('a block that cannot be read is refused as a whole object', () => {

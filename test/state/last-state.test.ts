@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { encodeObject } from '../../src/kubernetes/objects/encode.ts';
 import type { KubernetesObject } from '../../src/kubernetes/objects/kubernetes-object.ts';
-import type { Address } from '../../src/model/address.ts';
+import type { Address, Cidr } from '../../src/model/address.ts';
 import type { EndpointAddress } from '../../src/model/endpoint.ts';
 import type { PodAddresses, PodKey } from '../../src/model/pod-addresses.ts';
 import type { SavedObject } from '../../src/model/saved-object.ts';
@@ -74,6 +74,7 @@ async function stage({ objects, head, isAnswering = false, bootId, runtime }: Gi
   let server: SourceSink | undefined;
   let uid: string | undefined;
   const delivered: (SourceEvent | 'synced')[] = [];
+  const recalled: KubernetesObject[] = [];
   let changes = 0;
   const state = new LastState({
     source: {
@@ -99,6 +100,7 @@ async function stage({ objects, head, isAnswering = false, bootId, runtime }: Gi
     onChange: () => {
       changes += 1;
     },
+    onRecall: (those) => recalled.push(...those),
     clock,
     log,
   });
@@ -112,7 +114,7 @@ async function stage({ objects, head, isAnswering = false, bootId, runtime }: Gi
     }
   };
   const taken = () => delivered.splice(0);
-  return { state, log, wait, write, taken, server: server!, changes: () => changes };
+  return { state, log, wait, write, taken, recalled, server: server!, changes: () => changes };
 }
 
 const lines = (log: RecordingLog) => log.lines.map(({ level, message, fields }) => [level, message, fields] as const);
@@ -228,7 +230,7 @@ test('an object that cannot be read costs no other one', async () => {
 test('this node is kept and told, too, and a Node of another name is not', async () => {
   const first = await stage();
   const seen: NodeStatus[] = [];
-  first.state.followNode(
+  first.state.node.follow(
     (onChange) => onChange(NODE),
     (status) => seen.push(status),
   );
@@ -244,13 +246,62 @@ test('this node is kept and told, too, and a Node of another name is not', async
     const [{ object }] = [...first.state.contents()] as [{ object: { metadata: object } }];
     await write([{ object: { ...object, metadata: { ...object.metadata, name } } }]);
     const told: NodeStatus[] = [];
-    state.followNode(
+    state.node.follow(
       () => {},
       (status) => told.push(status),
     );
     await wait(10_000);
     assert.deepEqual(told, expected);
   }
+});
+
+test('the blocks of cluster IPs are kept and told, and what the API server says of them counts more', async () => {
+  const blocks = [cidr('10.96.0.0/16'), cidr('fd00:96::/112')];
+  const first = await stage();
+  first.state.serviceCidrs.follow(
+    (onChange) => onChange(blocks),
+    () => {},
+  );
+  first.server.synced();
+  const kept = [...first.state.contents()];
+  assert.deepEqual(kept.length, 1);
+
+  const { state, write, wait, log, changes } = await stage();
+  await write(kept);
+  const told: (readonly Cidr[])[] = [];
+  let say: (blocks: readonly Cidr[]) => void = () => {};
+  state.serviceCidrs.follow(
+    (onChange) => {
+      say = onChange;
+    },
+    (those) => told.push(those),
+  );
+  await wait(10_000);
+  assert.deepEqual([told, lines(log)[0]?.[2]['leftOut']], [[blocks], undefined]);
+  // A server that has none, or shows none.
+  say([]);
+  assert.deepEqual([told, [...state.contents()], changes()], [[blocks, []], [], 0]);
+
+  const late = await stage();
+  await late.write(kept);
+  const latest: (readonly Cidr[])[] = [];
+  late.state.serviceCidrs.follow(
+    (onChange) => onChange([cidr('10.97.0.0/16')]),
+    (those) => latest.push(those),
+  );
+  await late.wait(10_000);
+  assert.deepEqual(latest, [[cidr('10.97.0.0/16')]]);
+});
+
+test('what is served of the file may name other API servers; what is not served does not', async () => {
+  const early = await stage({ objects: [cluster('uid-1'), web('10.96.0.1')] });
+  early.server.synced();
+  await early.wait(10_000);
+  assert.deepEqual(early.recalled, []);
+  const late = await stage({ objects: [cluster('uid-1'), web('10.96.0.1')] });
+  late.server.apply([web('10.96.0.1')]);
+  await late.wait(10_000);
+  assert.deepEqual(late.recalled, [cluster('uid-1')]);
 });
 
 describe('after a boot', () => {

@@ -20,6 +20,7 @@ const IPV4 = { ...NODE, ip_family: 'IPv4' };
 const LAST_SYNC = of('kubeproxy_sync_proxy_rules_last_timestamp_seconds', 'ip_family="IPv4"');
 const RESTORE_FAILURES = of('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', 'ip_family="IPv4"');
 const API_STALE = of('userspace_proxy_api_stale_seconds');
+const API_SERVER = of('userspace_proxy_api_server_usable', 'server="10.0.0.2:6443"');
 const [OPEN, LIMIT] = [of('process_open_fds'), of('process_max_fds')];
 const LOOP = of('nodejs_eventloop_lag_p99_seconds');
 const STARTED = of('process_start_time_seconds');
@@ -69,6 +70,15 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
   KubeUserspaceProxyApiServerStale: [
     ['the API server has been away for 7 minutes', { [API_STALE]: '0+60x7' }, 7, NODE],
     ['changes are never missed for more than 4 minutes', { [API_STALE]: '240x20' }, 15],
+  ],
+  KubeUserspaceProxyApiServerUnusable: [
+    [
+      'one in reserve cannot be used, seen by one of two nodes',
+      { [API_SERVER]: '0x30', [API_SERVER.replace('node-1', 'node-2')]: '1x30' },
+      15,
+      { server: '10.0.0.2:6443' },
+    ],
+    ['it was restarted', { [API_SERVER]: '1x3 0x11 1x20' }, 20],
   ],
   KubeUserspaceProxyProgrammingSlow: [
     ['a tenth of the changes takes more than 30 s', programming('0+9x40', '0+10x40'), 16, NODE],

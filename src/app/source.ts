@@ -8,6 +8,7 @@ import { watchServiceCidrs } from '../kubernetes/service-cidrs.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { Cidr } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
+import type { Finding } from '../model/finding.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
@@ -35,6 +36,8 @@ export interface Source extends ServiceSource {
   reportUnserved?(part: UnservedPort | RefusedPart): void;
   /** Asks whoever scales the Service for pods. Rejects when nobody heard it. */
   callForPods?(needed: PodsNeeded): Promise<void>;
+  /** What is wrong with files of Services. */
+  findings?(): Iterable<Finding>;
   /** Missing without `--state-dir`. */
   readonly state?: KeptState;
 }

@@ -5,6 +5,7 @@ import type { ApiServers } from '../kubernetes/api-servers.ts';
 import type { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { Address } from '../model/address.ts';
+import type { Finding } from '../model/finding.ts';
 import { DISK } from '../state/disk.ts';
 import type { Provenance } from '../state/format.ts';
 import { LastState } from '../state/last-state.ts';
@@ -22,6 +23,8 @@ export interface KeptState {
   fallBackLater(): void;
   /** A dial to this address failed. */
   endpointFailed(address: Address): void;
+  /** What is wrong with the file. */
+  finding(): Finding | undefined;
   /** From `start` on, this process writes it, and no other. */
   readonly keeper: Pick<StateKeeper, 'start' | 'flush' | 'stop'>;
 }
@@ -59,6 +62,7 @@ export async function keepLastState(
     servedOf: () => source.servedOf,
     fallBackLater: () => source.fallBackLater(),
     endpointFailed: (address) => source.endpointFailed(address),
+    finding: () => file.finding,
     keeper,
   };
   return { source, state };
@@ -79,7 +83,9 @@ export async function keepLastGoodManifests(
   const saved = await file.read(of, maxAgeMs).catch((error: unknown) => reportUnusable(error, file, log));
   const onChange = () => keeper.changed();
   const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), onChange, clock, log });
-  return { source, state: { servedOf: () => undefined, fallBackLater: () => {}, endpointFailed: () => {}, keeper } };
+  const finding = () => file.finding;
+  const nothing = { servedOf: () => undefined, fallBackLater: () => {}, endpointFailed: () => {} };
+  return { source, state: { ...nothing, finding, keeper } };
 }
 
 interface Kept extends Pick<StateKeeperOptions, 'contents' | 'isCurrent'> {

@@ -6,6 +6,7 @@ import { machine } from '../kernel/addresses.ts';
 import { descriptorLimit } from '../kernel/descriptor-limit.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
 import { endpointName } from '../model/endpoint.ts';
+import type { Finding } from '../model/finding.ts';
 import type { SchedulerName } from '../model/scheduler.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { NodeView, View } from '../model/view.ts';
@@ -18,6 +19,7 @@ import { RunningView } from '../operate/view/view.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
 import type { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { counted } from '../util/text.ts';
 import type { Context } from './assemble.ts';
 import type { OpenedDataPlane } from './data-plane.ts';
 import type { Pipeline } from './pipeline.ts';
@@ -43,6 +45,8 @@ export interface ViewParts {
 
 /** Often enough to see what a person would notice. */
 const LOOP_LOOKS_MS = 50;
+
+const MAX_FINDINGS = 20;
 
 /** What operators see, and the sampler that it needs. The caller starts and stops the sampler. */
 export function openView(parts: ViewParts): { readonly view: View; readonly sampler: TrafficSampler } {
@@ -104,6 +108,7 @@ function nodeView(
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
   const api = source.status?.();
+  const findings = firstOf([...[source.state?.finding() ?? []].flat(), ...(source.findings?.() ?? [])]);
   const { rss, heapUsed } = process.memoryUsage();
   return {
     version: VERSION,
@@ -131,6 +136,7 @@ function nodeView(
     ...(configuration?.isInForce === false && { configNotInForce: configuration.path }),
     source: source.description,
     ...(api && { api: apiView(api) }),
+    ...(findings.length > 0 && { findings }),
     memory: { rss, heapUsed },
     totals,
     ...(rates && { rates }),
@@ -138,6 +144,13 @@ function nodeView(
     drained: weights.list().flatMap((each) => (each.weight === 0 ? endpointName(each) : [])),
     weights: weights.list().filter(({ weight }) => weight > 0),
   };
+}
+
+/** There may be thousands of files. */
+function firstOf(findings: readonly Finding[]): readonly Finding[] {
+  if (findings.length <= MAX_FINDINGS) return findings;
+  const more = `${counted(findings.length - MAX_FINDINGS, 'more fault')}; the log names all of them`;
+  return [...findings.slice(0, MAX_FINDINGS), { level: 'warn', found: more }];
 }
 
 function apiView({ connected, staleForMs, servers, servedStateOf }: ApiStatus): NonNullable<NodeView['api']> {

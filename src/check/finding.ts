@@ -1,5 +1,4 @@
-import type { Finding, Level } from '../model/finding.ts';
-import type { Found } from '../util/found.ts';
+import { type Finding, findingOf, type Level } from '../model/finding.ts';
 import type { Log, LogFields } from '../util/log.ts';
 
 export type { Finding, Level };
@@ -51,18 +50,7 @@ export class FindingsLog implements Log {
 
   v(): undefined {}
 
-  /** `Service "a/b" is not valid; it is left out: spec.clusterIP is missing (web.yaml:3) → write one`. */
-  #findingOf(level: Level, message: string, fields: LogFields = {}): Finding {
-    const { file, line, document: _, field, err, ...rest } = fields;
-    const { found, advice = this.#advice.general }: Found =
-      typeof err === 'object' ? err : { found: String(err ?? '') };
-    const pairs = Object.entries(rest).flatMap(([key, value]) => (value === undefined ? [] : `${key}: ${value}`));
-    const why = [...(field === undefined ? [] : [field]), ...(found === '' ? [] : [found])].join(' ');
-    return {
-      level,
-      found: `${message}${pairs.length === 0 ? '' : ` (${pairs.join(', ')})`}${why === '' ? '' : `: ${why}`}`,
-      advice,
-      ...(file !== undefined && { place: line === undefined ? String(file) : `${file}:${line}` }),
-    };
+  #findingOf(level: Level, message: string, fields: LogFields | undefined): Finding {
+    return { advice: this.#advice.general, ...findingOf(level, message, fields) };
   }
 }

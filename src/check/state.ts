@@ -3,9 +3,8 @@ import { DISK_TO_LOOK_AT } from '../state/disk.ts';
 import type { Provenance } from '../state/format.ts';
 import { type SavedState, StateFile } from '../state/state-file.ts';
 import type { Clock } from '../util/clock.ts';
-import { messageOf } from '../util/text.ts';
 import { rfc3339 } from '../util/timestamp.ts';
-import { type Finding, ok, warn } from './finding.ts';
+import { type Finding, ok } from './finding.ts';
 
 /** What a start would find in `--state-dir`. It goes on without, so nothing here is a failure by itself. */
 export async function checkState(
@@ -18,8 +17,7 @@ export async function checkState(
     const saved = await file.read(own, maxAgeMs);
     if (saved === undefined) return { findings: [ok(`there is no state in ${directory} yet`)] };
     return { findings: [ok(`${file.path} has the state of ${rfc3339(saved.knownAt)}`)], saved };
-  } catch (error) {
-    const found = `the state on disk (${file.path}) cannot be used: ${messageOf(error)}`;
-    return { findings: [warn(found, 'correct that, or a start has no last state until one is written anew')] };
+  } catch {
+    return { findings: file.finding === undefined ? [] : [file.finding] };
   }
 }

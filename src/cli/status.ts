@@ -1,8 +1,12 @@
+import { findingText } from '../model/finding.ts';
 import { type NodeView, noStates, SERVICE_STATES, type StateCounts, servingStateOf } from '../model/view.ts';
-import { counted } from '../util/text.ts';
+import { counted, listed } from '../util/text.ts';
 import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
 import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT, servicesOf } from './shared.ts';
+
+/** Of one line; `list --problems` has all. */
+const SHOWN_FINDINGS = 1;
 
 /** Its name, where there are several. */
 function usedOf({ servers }: NonNullable<NodeView['api']>): string {
@@ -26,8 +30,8 @@ export const STATUS = command({
       waiting += counters.waiting;
     }
     const isWell = node.healthy && caveatsOf(node).length === 0 && counts.down === 0;
-    const { healthy, capture, families, api } = node;
-    const document = { ok: isWell, healthy, servicePorts: counts, waiting, capture, families, api };
+    const { healthy, capture, families, api, findings } = node;
+    const document = { ok: isWell, healthy, servicePorts: counts, waiting, capture, families, api, findings };
     terminal.out(output === 'json' ? printableJson(document) : `${oneColumnEach(statusLine(node, counts, waiting))}\n`);
     return isWell ? 0 : 1;
   },
@@ -46,7 +50,8 @@ function statusLine(node: NodeView, counts: Readonly<StateCounts>, waiting: numb
   const source = api === undefined ? 'Services from files' : apiText(api);
   const services = `${counted(all, 'Service port')}${shown.length === 0 ? '' : `: ${shown.join(', ')}`}`;
   const clients = waiting === 0 ? [] : [`${counted(waiting, 'client')} waiting for an endpoint`];
-  return [...(node.healthy ? [] : ['unhealthy']), services, ...clients, ...rules, source].join('; ');
+  const findings = node.findings === undefined ? [] : [listed(node.findings.map(findingText), SHOWN_FINDINGS)];
+  return [...(node.healthy ? [] : ['unhealthy']), services, ...clients, ...rules, source, ...findings].join('; ');
 }
 
 function apiText(api: NonNullable<NodeView['api']>): string {

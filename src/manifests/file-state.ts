@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { FileRules } from '../kubernetes/objects/decoded.ts';
 import { encodeObject } from '../kubernetes/objects/encode.ts';
 import { decodeSaved, isPresent, type Kind } from '../kubernetes/objects/kubernetes-object.ts';
+import { type Finding, findingOf } from '../model/finding.ts';
 import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent, Unusable } from '../model/source.ts';
@@ -136,6 +137,16 @@ export function* unusableOf(
     const [place, err] = [line === undefined ? file : `${file}:${line}`, String(said)];
     if (subject === THE_FILE) yield { subject: file, usable: servedOf(state), place, err };
     else if (!served.has(subject)) yield { subject, usable: [], place, err };
+  }
+}
+
+/** What of the file cannot be used: a warning where a last good state is served in its place. */
+export function* findingsOf(state: FileState, served: { has(id: ObjectId): boolean }): Generator<Finding> {
+  for (const { subject, report } of state.faults.values()) {
+    const { level, message, fields } = report;
+    if (level !== 'error') continue;
+    const isServed = subject === THE_FILE ? servedOf(state).length > 0 : served.has(subject);
+    yield findingOf(isServed ? 'warn' : 'fail', message, fields);
   }
 }
 

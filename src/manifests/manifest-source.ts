@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { FileRules } from '../kubernetes/objects/decoded.ts';
 import { type Address, type Cidr, familyOf } from '../model/address.ts';
+import { type Finding, findingOf } from '../model/finding.ts';
 import type { SavedObject } from '../model/saved-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
@@ -15,6 +16,7 @@ import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
 import {
   type FileState,
+  findingsOf,
   knownPieces,
   lastGoodStates,
   NO_FILE,
@@ -124,6 +126,16 @@ export class ManifestSource implements ServiceSource {
     this.#stop.abort();
     this.#woken.abort();
     await this.#running;
+  }
+
+  /** What is wrong with the files now. */
+  *findings(): Generator<Finding> {
+    const served = { has: (id: ObjectId) => this.#isServed(id) };
+    for (const state of this.#states.values()) yield* findingsOf(state, served);
+    for (const { path, err } of this.#files.failing) {
+      const isServed = this.#servedAt(path).next().value !== undefined;
+      yield findingOf(isServed ? 'warn' : 'fail', 'Manifests cannot be read', { file: path, err });
+    }
   }
 
   *unusable(): Generator<Unusable> {

@@ -1,4 +1,5 @@
 import { type Found, foundText } from '../util/found.ts';
+import type { LogFields } from '../util/log.ts';
 
 /** `warn`: the proxy runs, but not as well as it could. `fail`: it does not start, or Services are not served. */
 export type Level = 'ok' | 'warn' | 'fail';
@@ -15,6 +16,20 @@ export interface Finding extends Found {
 /** `default/b:http goes without 10.96.1.1:80/TCP, which default/a:http has (web.yaml:3)`: without the advice. */
 export function findingText({ subject, found, place }: Omit<Finding, 'level' | 'advice'>): string {
   return [...(subject === undefined ? [] : [subject]), found, ...(place === undefined ? [] : [`(${place})`])].join(' ');
+}
+
+/** Of a line of the log: `Service "a/b" is not valid; it is left out: spec.clusterIP is missing (web.yaml:3)`. */
+export function findingOf(level: Level, message: string, fields: LogFields = {}): Finding {
+  const { file, line, document: _, field, err, ...rest } = fields;
+  const { found, advice }: Found = typeof err === 'object' ? err : { found: String(err ?? '') };
+  const pairs = Object.entries(rest).flatMap(([key, value]) => (value === undefined ? [] : `${key}: ${value}`));
+  const why = [...(field === undefined ? [] : [field]), ...(found === '' ? [] : [found])].join(' ');
+  return {
+    level,
+    found: `${message}${pairs.length === 0 ? '' : ` (${pairs.join(', ')})`}${why === '' ? '' : `: ${why}`}`,
+    ...(advice !== undefined && { advice }),
+    ...(file !== undefined && { place: line === undefined ? String(file) : `${file}:${line}` }),
+  };
 }
 
 /**

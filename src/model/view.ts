@@ -2,6 +2,7 @@ import { rfc3339 } from '../util/timestamp.ts';
 import type { Address, IpFamily } from './address.ts';
 import type { Counters, OpenConnection } from './data-plane.ts';
 import type { Endpoint, SetWeight } from './endpoint.ts';
+import type { Finding } from './finding.ts';
 import type { SchedulerName } from './scheduler.ts';
 import type { PortOptions, ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
@@ -62,6 +63,8 @@ export interface NodeView {
   readonly source: string;
   /** Absent when Services come from files. */
   readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'servers' | 'servedStateOf'>;
+  /** Of manifests and the state on disk: what cannot be used or written. At most some twenty; absent: nothing. */
+  readonly findings?: readonly Finding[];
   /** Of the main thread, during the last sample. */
   readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
   readonly memory: { readonly rss: number; readonly heapUsed: number };

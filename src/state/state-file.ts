@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { Finding } from '../model/finding.ts';
 import type { SavedObject } from '../model/saved-object.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
@@ -46,6 +47,7 @@ export class StateFile {
   readonly #options: StateFileOptions;
   /** In the same directory, and so on the same file system. */
   readonly #newPath: string;
+  #finding: Finding | undefined;
 
   constructor(options: StateFileOptions) {
     this.#options = options;
@@ -53,11 +55,43 @@ export class StateFile {
     this.#newPath = `${this.path}.new`;
   }
 
+  /** What is wrong with it, since it was read or written last. */
+  get finding(): Finding | undefined {
+    return this.#finding;
+  }
+
   /**
    * `undefined` where there is none. Rejects with {@link UnusableState} for one that is not this node's, or damaged, or
    * older than `maxAgeMs` where that is above zero.
    */
   async read(own: Pick<Provenance, 'node' | 'source'>, maxAgeMs: number): Promise<SavedState | undefined> {
+    return await this.#noting('used', this.#read(own, maxAgeMs));
+  }
+
+  /** Replaces the file. Rejects when that fails, and then the one before stays. */
+  async write(head: Head, body: Body): Promise<void> {
+    await this.#noting('written', this.#write(head, body));
+  }
+
+  /** What it says is still so. Rejects where there is none. */
+  async confirm(at: number): Promise<void> {
+    await this.#noting('written', this.#options.files.touch(this.path, at));
+  }
+
+  async #noting<T>(verb: 'used' | 'written', work: Promise<T>): Promise<T> {
+    try {
+      const done = await work;
+      this.#finding = undefined;
+      return done;
+    } catch (error) {
+      const found = `the state on disk cannot be ${verb}: ${messageOf(error)}`;
+      const advice = 'correct that, or a start has no last state until one is written anew';
+      this.#finding = { level: 'warn', found, advice, place: this.path };
+      throw error;
+    }
+  }
+
+  async #read(own: Pick<Provenance, 'node' | 'source'>, maxAgeMs: number): Promise<SavedState | undefined> {
     const { files, directory, clock } = this.#options;
     await files.prepare(directory);
     const found = await files.read(this.path);
@@ -72,8 +106,7 @@ export class StateFile {
     return { head, knownAt, digest, objects: readObjects(bytes, end) };
   }
 
-  /** Replaces the file. Rejects when that fails, and then the one before stays. */
-  async write(head: Head, body: Body): Promise<void> {
+  async #write(head: Head, body: Body): Promise<void> {
     const { files, directory } = this.#options;
     await files.prepare(directory);
     // Of a process that was killed.
@@ -95,11 +128,6 @@ export class StateFile {
       await files.remove(this.#newPath).catch(() => {});
       throw error;
     }
-  }
-
-  /** What it says is still so. Rejects where there is none. */
-  async confirm(at: number): Promise<void> {
-    await this.#options.files.touch(this.path, at);
   }
 }
 

@@ -234,7 +234,7 @@ describe('check', () => {
       [fresh, /^state ok: there is no state in .*fresh yet$/],
       [
         manifests,
-        /^state warn: .*: \S+good.yaml is no directory; remove it, or give another --state-dir → correct that/,
+        /^state warn: .*: \S+good.yaml is no directory; remove it, or give another --state-dir \(\S+\) → correct that/,
       ],
       [`${manifests}/below`, /^state warn: .*: the directory \S+below cannot be made \(ENOTDIR\); make it, or give/],
       ['/proc/nope', /^state warn: .*: the directory \/proc\/nope cannot be made \(\w+\); make it, or give another/],
@@ -487,7 +487,7 @@ describe('check', () => {
       );
       assert.deepEqual(others, []);
       const [old, failed] = await findings([...dead, ...state, '--state-max-age=1h']);
-      assert.match(old!, /^state warn: .*longer ago than --state-max-age → /);
+      assert.match(old!, /^state warn: .*longer ago than --state-max-age \(\S+\) → /);
       assert.match(failed!, /^API server fail: /);
     });
 

@@ -54,6 +54,17 @@ test('status says how many clients wait for an endpoint, which is no fault of th
   assert.match(printed, /^3 Service ports: 1 empty, 1 waiting, 1 ok; 12 clients waiting for an endpoint; rules /);
 });
 
+test('status names what is wrong with files, which by itself is no outage', async () => {
+  const findings = [
+    { level: 'warn', found: 'A manifest file cannot be used\n; its last good state is kept', place: 'web.yaml:3' },
+    { level: 'fail', found: 'another' },
+  ] as const;
+  const { code, printed } = await status({ findings });
+  const named = 'A manifest file cannot be used\\u000a; its last good state is kept (web.yaml:3) and 1 more';
+  assert.deepEqual([code, printed.endsWith(`; API server connected; ${named}\n`)], [0, true], printed);
+  assert.deepEqual(JSON.parse((await status({ findings }, {}, '-o', 'json')).printed).findings, findings);
+});
+
 test('status of a proxy that serves files has no API server, and JSON is for machines', async () => {
   const node = { api: undefined } as unknown as NodeView;
   assert.match((await status(node)).printed, /; Services from files\n$/);

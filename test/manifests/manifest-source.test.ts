@@ -6,6 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ManifestSource } from '../../src/manifests/manifest-source.ts';
 import { parseCidr } from '../../src/model/address.ts';
+import { findingText } from '../../src/model/finding.ts';
 import type { SavedObject } from '../../src/model/saved-object.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
@@ -173,6 +174,8 @@ for (const given of ['m', 'm/']) {
     const unusable = [...source.unusable()];
     assert.deepEqual(unusable.map(({ place }) => place).sort(), [path('m'), path('x.manifest')]); // biome-ignore format: short
     assert.ok(unusable.every((each) => source.serves(each)));
+    const found = [...source.findings()].map(({ level, place }) => `${level} ${place}`);
+    assert.deepEqual(found.sort(), [`warn ${path('m')}`, `warn ${path('x.manifest')}`]);
     put('x.manifest', service('x', 2));
     await becomes('a=1 x=2 y=2');
     mkdirSync(path('new'));
@@ -180,11 +183,28 @@ for (const given of ['m', 'm/']) {
     renameSync(path('new'), path('m'));
     await becomes('b=1 x=2 y=2');
     assert.deepEqual(sink.removals, ['default/a']);
-    assert.deepEqual([...source.unusable()], []);
+    assert.deepEqual([[...source.unusable()], [...source.findings()]], [[], []]);
     rmSync(path('m/b.yaml'));
     await becomes('x=2 y=2');
   });
 }
+
+test('what cannot be used is a finding: a warning where a last good state is served, and a failure elsewhere', async (t) => {
+  const files = { 'm/a.yaml': service('a') + service('b'), 'm/new.yaml': 'x: [', 'm/c.yaml': service('c') };
+  const { put, path, becomes, within, source } = await start(t, files);
+  await becomes('a=1 b=1 c=1');
+  const found = () =>
+    [...source.findings()].map((finding) => `${finding.level} ${findingText(finding)}`.replaceAll(`${path('m')}/`, ''));
+  put('m/a.yaml', service('a', 2) + service('b', 'x') + service('d', 'x'));
+  put('m/c.yaml', 'x: [');
+  await within(() => found().length === 4, () => found().join()); // biome-ignore format: short
+  const [first, ...others] = found().sort();
+  assert.match(first ?? '', /^fail A manifest file cannot be used; nothing of it is served: .* \(new\.yaml:\d+\)$/);
+  const kept = 'is not valid; its last good state is kept: spec.clusterIP is "10.96.0.x"';
+  assert.match(others[0] ?? '', /^fail Service "default\/d" is not valid; it is left out: .* \(a\.yaml:14\)$/);
+  assert.match(others[1] ?? '', /^warn A manifest file cannot be used; its last good state is kept: .* \(c\.yaml:/);
+  assert.equal(others[2], `warn Service "default/b" ${kept} (a.yaml:9)`);
+});
 
 /**
  * A process that starts with these files, after one that has had others before: what it cannot use of what the other

@@ -88,3 +88,23 @@ test('with a greatest age, an older state is not used, nor one that is yet to co
   const future = await written({ writtenAt: CLOCK.wallNow() + HOUR_MS });
   await assert.rejects(future.file.read(OWN, 2 * HOUR_MS), /by this machine's clock is yet to come/);
 });
+
+test('what is wrong with the file can be asked for, until it was read, written or confirmed without a fault', async () => {
+  const { files, file } = await written();
+  await assert.rejects(file.read({ ...OWN, node: 'node-2' }, 0));
+  const finding = {
+    level: 'warn',
+    found: 'the state on disk cannot be used: it is of another node: node-1',
+    advice: 'correct that, or a start has no last state until one is written anew',
+    place: PATH,
+  };
+  const now = () => file.finding;
+  assert.deepEqual(now(), finding);
+  await file.read(OWN, 0);
+  assert.equal(now(), undefined);
+  await files.remove(PATH);
+  await assert.rejects(file.confirm(0));
+  assert.match(now()?.found ?? '', /^the state on disk cannot be written: /);
+  await file.write(HEAD, await finished(CLOCK, bodyOf([])));
+  assert.equal(now(), undefined);
+});

@@ -1,11 +1,13 @@
 import { UsageError } from '../../config/usage-error.ts';
-import { isProblem, type ServiceFilter, type ServiceView } from '../../model/view.ts';
+import { findingText } from '../../model/finding.ts';
+import { isProblem, type NodeView, type ServiceFilter, type ServiceView } from '../../model/view.ts';
 import type { Control } from '../../operate/control/protocol.ts';
 import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
+import { foundText } from '../../util/found.ts';
 import { sleep } from '../../util/wait.ts';
 import { command, type Terminal } from '../command.ts';
-import { capitalized } from '../format.ts';
+import { capitalized, oneColumnEach } from '../format.ts';
 import { noMatch } from '../near.ts';
 import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
 import { isNarrowed, isSelected, type Selection, selectionOf } from './selection.ts';
@@ -37,7 +39,11 @@ export const LIST = command({
       conflicts: ['stats', 'connection'],
       describe: 'show open connections and rates of Services every 2 seconds, on a terminal in place, until Ctrl-C',
     },
-    problems: { type: 'boolean', conflicts: 'connection', describe: 'only Services that are not ok' },
+    problems: {
+      type: 'boolean',
+      conflicts: 'connection',
+      describe: 'only Services that are not ok, and what is wrong with files',
+    },
     sort: {
       nargs: 1,
       choices: ['rate', 'connections', 'failures', 'name'],
@@ -101,9 +107,20 @@ export const LIST = command({
     // Nothing stands above the answer that nothing is there, but a document is whole.
     if (!isMissing || output === 'json') listing.end(printer.foot);
     warnOfCaveats(node, terminal);
+    warnOfFindings(node, given.problems, terminal);
     return isMissing ? await sayMissing(selection, control, terminal) : 0;
   },
 });
+
+/** On stderr, as it is no Service. */
+function warnOfFindings({ findings = [] }: NodeView, isAsked = false, { err }: Pick<Terminal, 'err'>): void {
+  if (!isAsked) return;
+  for (const finding of findings) {
+    const { advice } = finding;
+    const problem = foundText({ found: findingText(finding), ...(advice !== undefined && { advice }) });
+    err(`Problem: ${oneColumnEach(problem)}.\n`);
+  }
+}
 
 interface Rows {
   readonly text: string;

@@ -1,4 +1,5 @@
 import { endpointName } from '../../model/endpoint.ts';
+import { findingText } from '../../model/finding.ts';
 import { serversText } from '../../model/source.ts';
 import {
   type EventView,
@@ -35,7 +36,7 @@ export function marks({ healthy }: NodeView, { down, empty, waiting, degraded, p
 
 export function overview(node: NodeView): Html {
   const { version, nodeVersion, engine, workers, capture, pid, startedAt, now, totals, rates } = node;
-  const { configNotInForce, drained, weights, loopDelayMs, memory, descriptors } = node;
+  const { configNotInForce, findings = [], drained, weights, loopDelayMs, memory, descriptors } = node;
   const threads = workers === undefined ? '' : `, ${counted(workers, 'worker')}`;
   const { open, limit } = descriptors;
   const weighted = weights.map((each) => `${endpointName(each)} ${each.weight}`);
@@ -54,7 +55,7 @@ ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', 
     configNotInForce === undefined
       ? undefined
       : html`<p class="warn">${configNotInForce} has changed and is not in force yet; the log says why</p>`
-  }${
+  }${findings.map((finding) => html`<p class="warn">${findingText(finding)}</p>`)}${
     drained.length === 0
       ? undefined
       : html`<p class="warn">Drained by an operator: ${listed(drained, SHOWN_DRAINED)}</p>`

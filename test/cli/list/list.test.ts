@@ -84,6 +84,18 @@ describe('list', () => {
     });
   }
 
+  test('says beside the problems of Services what is wrong with files, and not beside other lists', async () => {
+    const view = new FakeView();
+    const [found, place] = ['A manifest file cannot be used\n', 'web.yaml:3'];
+    view.nodeChanges = { findings: [{ level: 'warn', found, place, advice: 'correct it' }] };
+    const run = new Run();
+    assert.equal(await run.list('--problems', view), 0);
+    assert.equal(run.terminal.complained, 'Problem: A manifest file cannot be used\\u000a (web.yaml:3); correct it.\n');
+    const other = new Run();
+    assert.equal(await other.list('', view), 0);
+    assert.equal(other.terminal.complained, '');
+  });
+
   const selections: readonly (readonly [argv: string, names: readonly string[]])[] = [
     ['default', ['default/web:http']],
     ['--namespace kube-system', ['kube-system/dns:dns']],

@@ -74,18 +74,20 @@ test('without JavaScript, a search keeps the order and the open rows', async (t)
   );
 });
 
-test('an API server that is lost and a configuration file that is not in force show', async (t) => {
+test('an API server that is lost, and files that are not in force or cannot be used, show', async (t) => {
   const view = new FakeView();
   const { address } = await setUp(t, view);
-  const shown = /<b>lost<|has changed and is not in force yet/;
+  const shown = /<b>lost<|has changed and is not in force yet|web\.yaml/;
   assert.doesNotMatch((await ask(address, '/status')).body, shown);
   view.nodeChanges = {
     api: { connected: false, staleForMs: 120_000, servers: [] },
     configNotInForce: '/etc/proxy.conf',
+    findings: [{ level: 'warn', found: 'A manifest file cannot be used', place: 'web.yaml:3' }],
   };
   const { body } = await ask(address, '/status');
   assert.match(body, /<b>lost<\/b> <span title=".*">nothing for 2 min; the last state is served/);
   assert.match(body, /\/etc\/proxy\.conf has changed and is not in force yet/);
+  assert.match(body, /<p class="warn">A manifest file cannot be used \(web\.yaml:3\)<\/p>/);
   view.nodeChanges = { api: { connected: false, staleForMs: 120_000, servers: [], servedStateOf: 0 } };
   assert.match(
     (await ask(address, '/status')).body,
@@ -171,6 +173,7 @@ class EvilView extends FakeView {
       iptables: EVIL,
       drained: [EVIL],
       configNotInForce: EVIL,
+      findings: [{ level: 'fail', found: EVIL, place: EVIL }],
       families,
     };
   }

@@ -323,7 +323,10 @@ test('servers that an earlier process knew are used until the cluster says where
   const { api, reach, synced, has } = watching;
   await reach('it is missed', () => !watching.source.status().connected, 5_000);
   // Of which cluster that was counts for nothing: the file may be older than this cluster.
-  api.recall([{ kind: 'Service', key: 'default/kubernetes', value: modelService({ uid: 'before' }) }, ...named(second)]);
+  api.recall([
+    { kind: 'Service', key: 'default/kubernetes', value: modelService({ uid: 'before' }) },
+    ...named(second),
+  ]);
   assert.deepEqual(
     api.status().map(({ server }) => server),
     [hostOf(first), hostOf(second)],

@@ -35,6 +35,15 @@ export class ApiServer {
     await Promise.all(objects.map((object) => this.#tell(JSON.stringify(object))));
   }
 
+  /** Connections are accepted, and nothing is answered until {@link answerAgain}. */
+  hang(): void {
+    this.#process.kill('SIGSTOP');
+  }
+
+  answerAgain(): void {
+    this.#process.kill('SIGCONT');
+  }
+
   /** As a real server does now and then. */
   endWatches(): void {
     void this.#tell('');

@@ -71,7 +71,7 @@ export class ProxyProcess {
     try {
       return await waitFor('the proxy ends', () => this.#end);
     } catch (error) {
-      const threads = this.running ? threadsOf(this.pid) : 'it has, and another process has its output open';
+      const threads = this.running ? this.waitsIn().join(', ') : 'it has, and another process has its output open';
       this.#child.kill('SIGKILL');
       throw new Error(`${(error as Error).message}: ${threads}\n${this.tail()}`);
     }
@@ -81,6 +81,13 @@ export class ProxyProcess {
   async stop(): Promise<number | null> {
     if (this.running) this.#child.kill('SIGTERM');
     return (await this.exited()).code;
+  }
+
+  /** Where in the kernel each of its threads waits: "node: ep_poll". */
+  waitsIn(): readonly string[] {
+    const tasks = `/proc/${this.pid}/task`;
+    const of = (thread: string, what: string) => readFileSync(`${tasks}/${thread}/${what}`, 'utf8').trim();
+    return readdirSync(tasks).map((thread) => `${of(thread, 'comm')}: ${of(thread, 'wchan')}`);
   }
 
   /** Lines with these fields. */
@@ -95,14 +102,6 @@ export class ProxyProcess {
       .map((line) => JSON.stringify(line))
       .join('\n');
   }
-}
-
-/** What each of its threads waits for in the kernel. */
-function threadsOf(pid: number): string {
-  const of = (thread: string, what: string) => readFileSync(`/proc/${pid}/task/${thread}/${what}`, 'utf8').trim();
-  return readdirSync(`/proc/${pid}/task`)
-    .map((thread) => `${of(thread, 'comm')}: ${of(thread, 'wchan')}`)
-    .join(', ');
 }
 
 function parseLine(line: string): LogLine {

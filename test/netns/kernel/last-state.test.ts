@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -18,7 +28,7 @@ import { address, endpointAddress, service } from '../../support/model.ts';
 import { ApiServer } from '../api-server.ts';
 import { isFast, metric, TCP, testEnvironment, UDP } from '../harness.ts';
 import { serviceObjects, sliceObject } from '../manifests.ts';
-import type { ProxyProcess } from '../proxy.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -27,6 +37,7 @@ const NODE = 'node-1';
 /** At which nobody listens. */
 const NO_SERVER = 'http://127.0.0.1:1';
 const FAULT = /^The last state cannot be written to disk/;
+const SERVING = 'The state on disk is served until the API server answers';
 const OVER = /^The last state is written to /;
 
 function* cluster(count: number): Generator<KubernetesObject> {
@@ -41,6 +52,33 @@ function* cluster(count: number): Generator<KubernetesObject> {
     yield { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } };
   }
 }
+
+/** As an API server has them. */
+function served(name: string, clusterIP: string): object[] {
+  const ports = [{ port: 80, target: TCP.name }];
+  const endpoints = POD_ADDRESSES.map((each) => ({ address: each }));
+  return [...serviceObjects({ name, clusterIP, ports }), sliceObject(name, ports, endpoints)];
+}
+
+const faults = ({ log }: ProxyProcess) => log.filter(({ msg }) => FAULT.test(msg)).length;
+
+/** Resolves with the process that has taken over. */
+async function upgraded(proxy: ProxyProcess): Promise<number> {
+  const line = await waitFor('the end of the upgrade', () =>
+    proxy.log.find(({ msg }) => /^(Handed|Cannot hand) over/.test(msg)),
+  );
+  assert.match(line.msg, /^Handed over/, JSON.stringify(line));
+  return Number(line['pid']);
+}
+
+/** Even if a test has failed before. */
+function end(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {}
+}
+
+const hasStarted = (proxy: ProxyProcess) => waitFor('it has started', () => proxy.lines({ msg: 'Started' }).length > 0);
 
 /** As in an earlier boot. */
 async function write(file: StateFile, objects: Iterable<KubernetesObject>): Promise<void> {
@@ -90,15 +128,8 @@ describe('the last state', () => {
 
   test('a disk that is read-only, or full, is one fault and loses nothing else; when there is room, it is written', async () => {
     const server = await ApiServer.start(environment.topology.node);
-    const ports = [{ port: 80, target: TCP.name }];
-    const endpoints = POD_ADDRESSES.map((each) => ({ address: each }));
-    const of = (name: string, clusterIP: string) => [
-      ...serviceObjects({ name, clusterIP, ports }),
-      sliceObject(name, ports, endpoints),
-    ];
-    await server.set(...of('web', '10.96.3.1'));
+    await server.set(...served('web', '10.96.3.1'));
     rmSync(join(disk, 'last-state'), { force: true });
-    const faults = ({ log }: ProxyProcess) => log.filter(({ msg }) => FAULT.test(msg)).length;
     execFileSync('mount', ['-o', 'remount,ro', disk]);
     let proxy = await start(server.url);
     await answers('10.96.3.1');
@@ -112,7 +143,7 @@ describe('the last state', () => {
       for (;;) appendFileSync(filler, Buffer.alloc(4_096));
     }, /ENOSPC/);
     proxy = await start(server.url);
-    await server.set(...of('late', '10.96.3.2'));
+    await server.set(...served('late', '10.96.3.2'));
     await answers('10.96.3.2');
     await waitFor('the fault', () => faults(proxy) > 0);
     assert.ok(!existsSync(join(disk, 'last-state')) && !existsSync(join(disk, 'last-state.new')));
@@ -125,6 +156,98 @@ describe('the last state', () => {
     proxy = await start(NO_SERVER);
     assert.ok(metric(await environment.metricsText(), 'userspace_proxy_state_age_seconds') > 0);
     await answers('10.96.3.2');
+  });
+
+  test('a disk that hangs delays no change, and the end of the program or an upgrade by seconds', async (context) => {
+    const [image, directory] = [join(disk, 'image'), join(disk, 'hangs')];
+    writeFileSync(image, '');
+    truncateSync(image, 2 << 20);
+    execFileSync('mkfs.ext4', ['-q', image]);
+    mkdirSync(directory);
+    const { status, stderr } = spawnSync('mount', ['-o', 'loop', image, directory], { encoding: 'utf8' });
+    if (status !== 0) return context.skip(`no loop devices here: ${stderr}`);
+    chmodSync(directory, 0o700);
+    let successor: number | undefined;
+    // Who writes to it waits in the kernel, where not even SIGKILL reaches, as with a disk that does not answer.
+    const freeze = (how: '--freeze' | '--unfreeze') => spawnSync('fsfreeze', [how, directory], { encoding: 'utf8' });
+    try {
+      const server = await ApiServer.start(environment.topology.node);
+      await server.set(...served('web', '10.96.3.1'));
+      const proxy = await start(server.url, '--state-dir', directory);
+      await answers('10.96.3.1');
+      await hasStarted(proxy);
+      assert.deepEqual(freeze('--freeze').status, 0);
+      await server.set(...served('late', '10.96.3.2'));
+      await answers('10.96.3.2');
+      proxy.kill(isFast ? 'SIGHUP' : 'SIGTERM');
+      const isStuck = () => proxy.waitsIn().some((place) => place.includes('percpu_rwsem'));
+      await waitFor('it waits for the disk', isStuck);
+      if (isFast) {
+        await server.set(...served('later', '10.96.3.3'));
+        await answers('10.96.3.3');
+      }
+      const fault = await waitFor('the fault', () => proxy.log.find(({ msg }) => FAULT.test(msg)));
+      assert.equal(fault['err'], 'it takes longer than 5 s');
+      if (isFast) successor = await upgraded(proxy);
+      assert.ok(isStuck());
+      freeze('--unfreeze');
+      await waitFor('it ends', () => !proxy.running);
+      assert.equal(proxy.lines({ err: fault['err'] }).length, 1, proxy.tail());
+      if (successor === undefined) return;
+      await answers('10.96.3.3');
+      process.kill(successor, 'SIGTERM');
+      const written = () => readFileSync(join(directory, 'last-state'), 'utf8').includes('"name":"later"');
+      await waitFor('the successor writes it', () => existsSync(join(directory, 'last-state')) && written());
+    } finally {
+      freeze('--unfreeze');
+      if (successor !== undefined) end(successor);
+      execFileSync('umount', ['--lazy', directory]);
+    }
+  });
+
+  test('who reaches the server never waits, and never uses the file; nor does the successor of an upgrade', async () => {
+    const directory = join(disk, 'unused');
+    const server = await ApiServer.start(environment.topology.node);
+    await server.set(...served('web', '10.96.3.1'));
+    await write(new StateFile({ directory, files: DISK, clock: systemClock }), cluster(1));
+    server.hang();
+    const healthz = (path: string) =>
+      environment.node.call('httpGet', { url: `http://127.0.0.1:10256${path}` }).catch(() => undefined);
+    let proxy = await environment.startProxy({
+      source: ['--master', server.url],
+      // Longer than anything here may take.
+      args: ['--hostname-override', NODE, '--state-dir', directory, '--state-wait', '1h'],
+      ready: async () => (await healthz('/livez')) !== undefined,
+    });
+    // As kube-proxy: who has only begun is well, or a probe would end it before it can serve.
+    const { status, body } = (await healthz('/healthz')) ?? {};
+    assert.deepEqual([status, JSON.parse(body ?? '').apiServer.connected], [200, false]);
+    assert.equal((await healthz('/livez'))?.status, 200);
+    server.answerAgain();
+    await answers('10.96.3.1');
+    assert.equal(await proxy.stop(), 0);
+    assert.deepEqual(proxy.lines({ msg: SERVING }), []);
+    if (!isFast) return;
+
+    rmSync(directory, { recursive: true });
+    // So that whoever would use the file has it before the server's lists.
+    proxy = await start(server.url, '--state-dir', directory, '--state-wait', '1ms');
+    await answers('10.96.3.1');
+    await hasStarted(proxy);
+    server.hang();
+    proxy.kill('SIGHUP');
+    const begun = await waitFor('a successor', () => proxy.lines({ msg: 'Starting a successor' })[0]);
+    const asks = async () =>
+      (await environment.topology.node.run(['ss', '-Htnp', 'state', 'established'])).stdout.includes(
+        `pid=${begun['pid']},`,
+      );
+    await waitFor('it asks the server', asks);
+    assert.match(readFileSync(join(directory, 'last-state'), 'utf8'), /"name":"web"/);
+    server.answerAgain();
+    const successor = await upgraded(proxy);
+    await answers('10.96.3.1');
+    assert.deepEqual(proxy.lines({ msg: SERVING }), []);
+    process.kill(successor, 'SIGKILL');
   });
 
   test('a broken manifest file keeps its last good state over a restart, and over an upgrade', async () => {
@@ -140,17 +263,18 @@ describe('the last state', () => {
     assert.equal(await proxy.stop(), 0);
     proxy = await environment.startProxy({ args });
     assert.equal(proxy.lines(kept).length, 1);
+    const status = [PROGRAM, 'status', '-o', 'json', '--control-socket', proxy.controlSocket];
+    const { ok, findings } = JSON.parse((await environment.topology.node.run(status)).stdout);
+    assert.deepEqual([ok, findings.length, findings[0].level], [true, 1, 'warn']);
+    assert.match(findings[0].found, /^A manifest file cannot be used; its last good state is kept: /);
     await isServed();
     if (!isFast) return;
-    await waitFor('it has started', () => proxy.lines({ msg: 'Started' }).length > 0);
+    await hasStarted(proxy);
     proxy.kill('SIGHUP');
-    const line = await waitFor('the end of the upgrade', () =>
-      proxy.log.find(({ msg }) => /^(Handed|Cannot hand) over/.test(msg)),
-    );
-    assert.match(line.msg, /^Handed over/, JSON.stringify(line));
+    const successor = await upgraded(proxy);
     await waitFor('the old process ends', () => !proxy.running);
     await isServed();
-    process.kill(Number(line['pid']), 'SIGKILL');
+    process.kill(successor, 'SIGKILL');
   });
 
   test('after a boot, DNS pods at new addresses: found by the container runtime, without it the one that is still there', async () => {

@@ -80,6 +80,12 @@ export class Namespace {
     return output(['ip', '-n', this.name, '-batch', '-'], { input: lines.join('\n') });
   }
 
+  /** The kernel tells a peer of some six unreachable ports, then of one a second. From now on, it tells of all. */
+  async refuseAtAnyRate(): Promise<void> {
+    const files = ['/proc/sys/net/ipv4/icmp_ratelimit', '/proc/sys/net/ipv6/icmp/ratelimit'];
+    await this.output(['sh', '-c', `echo 0 | tee ${files.join(' ')}`]);
+  }
+
   #inside(argv: readonly string[]): string[] {
     return ['ip', 'netns', 'exec', this.name, ...argv];
   }

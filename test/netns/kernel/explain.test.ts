@@ -155,7 +155,9 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       ports: [{ name: 'tcp', port: 80, target: TCP.name, nodePort: 30_677 }],
       endpoints: IPV6.pods,
     });
-    await waitFor('its rules', async () => (await explain('node', tcp(clusterIP))).served);
+    // It is known before its rules are in the kernel.
+    const isKnown = async (attempt: Attempt) => (await explain('node', attempt)).service !== undefined;
+    await waitFor('its rules', async () => (await isKnown(tcp(clusterIP))) && (await environment.isInSync()));
     for (const [from, attempt] of [
       ['node', tcp(clusterIP)],
       ['client', tcp(clusterIP)],
@@ -168,7 +170,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     }
     const ports = PORTS.map((port) => ({ ...port, nodePort: 30_678 }));
     environment.write({ name: 'six-empty', clusterIP: 'fd00:96::78', ports, endpoints: [] });
-    await waitFor('its rules', async () => (await explain('node', tcp('::1', 30_678))).service !== undefined);
+    await waitFor('its rules', async () => (await isKnown(tcp('::1', 30_678))) && (await environment.isInSync()));
     assert.match(
       (await compare('node', tcp('::1', 30_678))).summary,
       / refuses it, but .* the client times out: it has no endpoints/,

@@ -28,6 +28,8 @@ describe('a node without iptables, whose proxy captures by an nft table', () => 
 
   before(async () => {
     await addIpv6(environment);
+    // Some ask again and again, until all are refused at once.
+    await environment.topology.node.refuseAtAnyRate();
     path = environment.temporary('bin');
     mkdirSync(path);
     // Of all programs, the proxy gets nft alone.

@@ -20,8 +20,7 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
   let pid: number;
 
   before(async () => {
-    // The kernel tells a peer of some six unreachable ports, then of one a second.
-    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
+    await environment.topology.node.refuseAtAnyRate();
     // Whoever waits for an answer waits for as long as a slow machine takes.
     ({ pid } = await environment.startProxy({ args: ['--udp-first-reply-timeout', '1h'] }));
   });

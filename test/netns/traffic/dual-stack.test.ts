@@ -33,7 +33,7 @@ describe(`both address families, on ${METHOD}`, { timeout: 900_000 }, () => {
   before(async () => {
     await addIpv6(environment);
     unnumbered = new Agent(await environment.topology.addUnnumberedPod(), 'unnumbered');
-    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
+    await environment.topology.node.refuseAtAnyRate();
     for (const [index, pod] of environment.pods.entries()) {
       const [host, name] = [IPV6.pods[index] as string, `${pod.name}/6`];
       await pod.call('listenTcp', { port: TCP.name, mode: 'name', name, host });
@@ -142,7 +142,7 @@ describe(`both address families, on ${METHOD}`, { timeout: 900_000 }, () => {
     const [clusterIP, clusterIPv6] = ['10.96.2.11', 'fd00:96::11'];
     const port = { name: 'dead', port: 53, target: 9053, protocol: 'UDP', nodePort: 30_053 } as const;
     const [dead] = environment.topology.pods;
-    await dead.output(['sh', '-c', 'echo 0 | tee /proc/sys/net/ipv4/icmp_ratelimit /proc/sys/net/ipv6/icmp/ratelimit']);
+    await dead.refuseAtAnyRate();
     const spec = { clusterIPs: [clusterIP, clusterIPv6] };
     environment.manifests.write('dead.yaml', [
       ...serviceObjects({ name: 'dead', clusterIP, ports: [port], spec }),

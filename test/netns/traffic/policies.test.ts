@@ -39,8 +39,8 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
   const environment = testEnvironment();
 
   before(async () => {
-    // Each row asks several times; the kernel tells a peer of some six unreachable ports, then of one a second.
-    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
+    // Each row asks several times.
+    await environment.topology.node.refuseAtAnyRate();
     await environment.startProxy({ args: ARGS });
   });
   afterEach(() => {

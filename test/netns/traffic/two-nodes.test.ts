@@ -4,7 +4,6 @@ import type { Agent } from '../agent.ts';
 import { metric, testEnvironment } from '../harness.ts';
 import { Manifests, serviceObjects } from '../manifests.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS } from '../topology.ts';
-import { waitFor } from '../wait.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
 const PORT = 80;
@@ -97,10 +96,9 @@ describe('endpoints of two nodes with the number of a NodePort', () => {
   test('a proxy that leaves out its own endpoint and dials the other, as earlier versions do, forms no loop', async () => {
     tell(elsewhere, [NODE_ADDRESS]);
     // Until the other proxy takes that address for the NodePort again.
-    await waitFor('only this node to answer there', async () => {
-      const { names } = await environment.client.call('requests', { host: OUTSIDE_ADDRESS, port: nodePort, count: 2 });
-      return Object.keys(names).join() === 'node';
-    });
+    for (const agent of [environment.client, environment.node]) {
+      await environment.until(agent, OUTSIDE_ADDRESS, nodePort, ['node']);
+    }
     assert.deepEqual(await asked(environment.client, clusterIP, PORT, 2), ['node']);
     assert.deepEqual(await asked(environment.client, OUTSIDE_ADDRESS, nodePort, 1), ['node']);
     assert.deepEqual(await asked(environment.outside, NODE_ADDRESS, nodePort, 0), ['node']);

@@ -9,6 +9,8 @@ export interface NoEndpointsFacts {
   readonly name: ServicePortName;
   readonly spec: ServicePortSpec;
   readonly family: IpFamily;
+  /** The Service is marked as one that something has scaled to zero. */
+  readonly isIdled: boolean;
   /** Of the Service. Absent when it has neither slices nor Endpoints. */
   readonly groups: readonly EndpointGroup[] | undefined;
   /** None of them may serve. */
@@ -25,6 +27,7 @@ export function whyNoEndpoints({
   name,
   spec,
   family,
+  isIdled,
   groups,
   verdicts,
   otherNamespaces,
@@ -42,10 +45,10 @@ export function whyNoEndpoints({
   }
   const used = groups.filter(({ addresses }) => addresses.length > 0);
   if (used.length === 0) {
-    return {
-      reason: 'NoAddresses',
-      message: 'it has no endpoints; check that its selector matches the labels of Pods',
-    };
+    const message = isIdled
+      ? 'it has no endpoints: it was scaled to zero, as its annotation …/idled-at says'
+      : 'it has no endpoints; check that its selector matches the labels of Pods';
+    return { reason: 'NoAddresses', message };
   }
   const ofFamily = used.filter(({ addresses }) => addresses.some(({ address }) => familyOf(address) === family));
   if (ofFamily.length === 0)

@@ -197,7 +197,9 @@ export class ServiceTracker {
     if (verdicts.some(({ reason }) => reason === undefined)) return undefined;
     const groups = hasEndpointObjects(entry) ? endpointGroups(entry) : undefined;
     const otherNamespaces = () => (isBrief ? [] : this.#namespacesWithoutService(service.key));
-    return whyNoEndpoints({ name, spec, family: this.#options.family, groups, verdicts, otherNamespaces });
+    const { family } = this.#options;
+    const isIdled = service.options?.isIdled === true;
+    return whyNoEndpoints({ name, spec, family, isIdled, groups, verdicts, otherNamespaces });
   }
 
   /** Of the Service, for events about it. */

@@ -1,15 +1,39 @@
 import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { load } from 'js-yaml';
 import { metric, TCP } from '../netns/harness.ts';
 import { Shims } from '../netns/iptables.ts';
 import { PROGRAM } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
+import { commandsOf } from '../support/walk.ts';
 import { type ApiObject, NAMESPACE } from './admin.ts';
 import { Cluster, type ServedService } from './cluster.ts';
+import { binary } from './control-plane.ts';
 
 const IDLED_AT = 'idling.alpha.openshift.io/idled-at';
 const PORTS = [{ name: 'http', port: 80, target: TCP.name }] as const;
+
+const GUIDE = 'docs/waiting-room.md';
+
+/** What the guide shows in this section. */
+function shown(heading: string, language: string): readonly string[] {
+  return commandsOf(GUIDE, language)
+    .filter((each) => each.heading === heading)
+    .map(({ script }) => script);
+}
+
+/** The last object that the guide shows in this section. */
+function recipe(heading: string): ApiObject {
+  return load(shown(heading, 'yaml').at(-1) ?? '');
+}
+
+/** KEDA's own files about its objects, where `scripts/cluster-assets` puts them. */
+function ofKeda(file: string): string {
+  return join(process.env['KEDA_SCHEMAS'] ?? '', file);
+}
 
 /** As `oc idle` writes it: in seconds. */
 function timestamp(ms: number): string {
@@ -140,4 +164,109 @@ describe('Services at zero replicas', () => {
       /goes without kube-userspace-proxy\/wait-for-endpoints: it is "soon"; write "0", or a /,
     );
   });
+
+  /** Creates an object, each of whose fields the server must know. Gives what it has made of it. */
+  const create = async (object: ApiObject): Promise<ApiObject> =>
+    JSON.parse(
+      await cluster.kubectl(['create', '--validate=strict', '-o=json', '--filename=-'], JSON.stringify(object)),
+    );
+
+  test("the guide's controller scales a Deployment up for the client that waits, and no other", async () => {
+    const { environment, admin, plane } = cluster;
+    const [script = ''] = shown('A controller of ten lines', 'sh');
+    const folder = environment.temporary('controller');
+    mkdirSync(folder);
+    symlinkSync(binary('KUBECTL'), join(folder, 'kubectl'));
+    writeFileSync(join(folder, 'controller.sh'), script);
+    const sleeping = cluster.name('sleeping');
+    const untouched = cluster.name('untouched');
+    for (const name of [sleeping, untouched]) await create(deployment(name));
+    const waits = { 'kube-userspace-proxy/wait-for-endpoints': '2m' };
+    const annotations = { ...waits, 'example.com/wakes': sleeping };
+    const service = await cluster.serve({ name: sleeping, ports: PORTS, annotations }, []);
+    const silent = await cluster.serve({ name: untouched, ports: PORTS, annotations: waits }, []);
+
+    const controller = environment.topology.node.spawn(
+      ['sh', join(folder, 'controller.sh')],
+      { PATH: `${folder}:${process.env['PATH']}`, KUBECONFIG: environment.temporary('admin.kubeconfig') },
+      ['ignore', 'ignore', 'inherit'],
+    );
+    try {
+      // Else it would hear of them a minute later.
+      await waitFor('it to watch', async () => {
+        const { body } = await environment.node.call('https', {
+          url: `${plane.localServer}/metrics`,
+          caFile: plane.caFile,
+          headers: { authorization: `Bearer ${plane.token('admin')}` },
+        });
+        return /^apiserver_longrunning_requests\{.*resource="events".*verb="WATCH".*\} 1$/m.test(body);
+      });
+      const unheard = ask(silent);
+      await waitFor('a call that names no Deployment', async () => (await calls(untouched)).length === 1);
+      const answer = ask(service);
+      const replicas = async (name: string) =>
+        (await admin.request('GET', `/apis/apps/v1/namespaces/${NAMESPACE}/deployments/${name}`)).spec.replicas;
+      await waitFor('the Deployment to be scaled', async () => (await replicas(sleeping)) === 1);
+      // There is no controller of Deployments.
+      await cluster.setEndpoints(sleeping, POD_ADDRESSES.slice(0, 1));
+      assert.equal((await answer).name, 'pod-1');
+      assert.equal(await replicas(untouched), 0);
+      await cluster.setEndpoints(untouched, POD_ADDRESSES.slice(1, 2));
+      assert.equal((await unheard).name, 'pod-2');
+    } finally {
+      controller.kill();
+    }
+  });
+
+  test("the API server takes each field of the guide's HorizontalPodAutoscaler", async (t) => {
+    const { minor } = await cluster.admin.request('GET', '/version');
+    if (Number.parseInt(minor, 10) < 37) return t.skip('it scales to zero since Kubernetes 1.37');
+    await cluster.admin.create('namespaces', { metadata: { name: 'shop' } });
+    const object = recipe('The HPA');
+    assertHolds(await create(object), object);
+    assert.equal(object.spec.minReplicas, 0);
+  });
+
+  test("the API server takes each field of the guide's ScaledObject, by KEDA's own schema", async () => {
+    await cluster.kubectl(['create', `--filename=${ofKeda('keda.sh_scaledobjects.yaml')}`]);
+    await cluster.kubectl(['wait', '--for=condition=Established', 'crd/scaledobjects.keda.sh', '--timeout=60s']);
+    const object = recipe('KEDA');
+    assertHolds(await create(object), object);
+    const { scalers } = load(readFileSync(ofKeda('scalers-schema.yaml'), 'utf8')) as ApiObject;
+    for (const { type, metadata } of object.spec.triggers) {
+      const { parameters } = scalers.find((scaler: ApiObject) => scaler.type === type);
+      const known = new Set(parameters.map(({ name }: ApiObject) => name));
+      assert.deepEqual(
+        Object.keys(metadata).filter((name) => !known.has(name)),
+        [],
+      );
+      const needed = parameters.filter((each: ApiObject) => !each.optional && each.default === undefined);
+      assert.deepEqual(
+        needed.filter(({ name }: ApiObject) => !(name in metadata)),
+        [],
+      );
+    }
+  });
 });
+
+/** At zero replicas. */
+function deployment(name: string): object {
+  const labels = { app: name };
+  const containers = [{ name: 'main', image: 'registry.example/main:1' }];
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata: { name, namespace: NAMESPACE },
+    spec: { replicas: 0, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: { containers } } },
+  };
+}
+
+/** The server may have added fields, and has kept all that there were. */
+function assertHolds(kept: ApiObject, given: ApiObject, path = ''): void {
+  if (typeof given !== 'object' || given === null) {
+    assert.deepEqual(kept, given, path);
+    return;
+  }
+  assert.ok(typeof kept === 'object' && kept !== null, path);
+  for (const [key, value] of Object.entries(given)) assertHolds(kept[key], value, `${path}.${key}`);
+}

@@ -30,6 +30,14 @@ function said(it: ServiceTracker): string | undefined {
   return found && `${found.reason}: ${found.message}`;
 }
 
+test('an idled Service says that it sleeps', () => {
+  const it = tracker([{ addresses: [], ports: [HTTP] }]);
+  const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 0 }];
+  const value = service({ key: 'shop/web', ports, options: { isIdled: true } });
+  it.apply([{ kind: 'Service', key: 'shop/web', value }]);
+  assert.equal(said(it), 'NoAddresses: it has no endpoints: it was scaled to zero, as its annotation …/idled-at says');
+});
+
 test('a Service port without endpoints says why', () => {
   const group = (addresses: readonly EndpointAddress[], ...ports: EndpointGroup['ports']) => ({ addresses, ports });
   const one = endpointAddress('10.244.1.1');

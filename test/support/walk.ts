@@ -2,24 +2,24 @@ import { readFileSync } from 'node:fs';
 
 const ROOT = new URL('../../', import.meta.url);
 
-/** Commands of a document that a reader pastes. */
+/** Commands of a document that a reader pastes, or a file. */
 export interface Commands {
   /** That of the section. */
   readonly heading: string;
-  /** What stands behind `sh` where the block begins: on which machine, or in which case. */
+  /** What stands behind the language where the block begins: on which machine, or in which case. */
   readonly where: string;
   readonly script: string;
 }
 
-/** The blocks of shell commands of a document (`sh`), in order. */
-export function commandsOf(document: string): Commands[] {
+/** The blocks of a document in one language, by default of shell commands, in order. */
+export function commandsOf(document: string, language = 'sh'): Commands[] {
   const commands: Commands[] = [];
   let heading = '';
   let block: { where: string | undefined; lines: string[] } | undefined;
   for (const line of readFileSync(new URL(document, ROOT), 'utf8').split('\n')) {
-    const fence = /^```(?:sh ?)?(.*)$/.exec(line);
+    const fence = /^```(\w*) ?(.*)$/.exec(line);
     if (block === undefined && fence !== null) {
-      block = { where: line.startsWith('```sh') ? fence[1]! : undefined, lines: [] };
+      block = { where: fence[1] === language ? fence[2]! : undefined, lines: [] };
     } else if (block !== undefined && line === '```') {
       const { where, lines } = block;
       if (where !== undefined) commands.push({ heading, where, script: lines.join('\n') });

@@ -1,4 +1,3 @@
-import { SETTINGS } from '../../src/config/flags.ts';
 import { isObject } from '../../src/util/untrusted.ts';
 import { parseDocuments } from '../../src/util/yaml.ts';
 import { code, table } from './table.ts';
@@ -10,9 +9,6 @@ export interface ChartValue {
   readonly fallback: unknown;
   readonly describe: string;
 }
-
-/** Fields of the program's configuration file: their types are the program's own. */
-const CONFIGURATION = 'config';
 
 /** The comments and defaults of a values.yaml. Throws an Error that names a value without a comment. */
 export function readValues(text: string): ChartValue[] {
@@ -46,55 +42,6 @@ export function valuesTable(values: readonly ChartValue[]): string {
     ['value', 'default', 'meaning'],
     values.map(({ path, fallback, describe }) => [code(path.join('.')), code(JSON.stringify(fallback)), describe]),
   );
-}
-
-interface Schema {
-  readonly type?: string;
-  readonly properties?: Record<string, Schema>;
-  readonly additionalProperties?: boolean | Schema;
-  readonly items?: Schema;
-}
-
-/**
- * A JSON schema that knows no other values than these, so that Helm names a typing error. A map or a list that
- * Kubernetes knows may hold anything: the API server looks into it.
- */
-export function valuesSchema(values: readonly ChartValue[]): Schema & { readonly $schema: string } {
-  const known = values.map(({ path, fallback }) => ({
-    path,
-    schema: path.join('.') === CONFIGURATION ? configurationSchema() : schemaOf(fallback),
-  }));
-  // Helm puts "global" into the values of every chart that is a part of another one.
-  const all = [...known, { path: ['global'], schema: { type: 'object' } }];
-  return { $schema: 'http://json-schema.org/draft-07/schema#', ...treeOf(all) };
-}
-
-/** Of the fields that a configuration file may have. */
-function configurationSchema(): Schema {
-  return treeOf(
-    Object.values(SETTINGS).flatMap(({ field, parse, show, fallback }) => {
-      if (field === undefined) return [];
-      const shown = show(parse(fallback));
-      // The program shows an empty list as null, and leaves out what older kube-proxies do not know.
-      return { path: field.split('.'), schema: shown === undefined ? {} : schemaOf(shown ?? []) };
-    }),
-  );
-}
-
-function schemaOf(value: unknown): Schema {
-  if (Array.isArray(value)) return { type: 'array' };
-  return { type: typeof value };
-}
-
-/** Leaves in objects that have nothing else. */
-function treeOf(leaves: readonly { readonly path: readonly string[]; readonly schema: Schema }[]): Schema {
-  const properties: Record<string, Schema> = {};
-  for (const [key, below] of Map.groupBy(leaves, ({ path: [key = ''] }) => key)) {
-    const [first] = below;
-    if (first?.path.length === 1) properties[key] = first.schema;
-    else properties[key] = treeOf(below.map(({ path, schema }) => ({ path: path.slice(1), schema })));
-  }
-  return { type: 'object', properties, additionalProperties: false };
 }
 
 /** A Chart.yaml as that of this version of the program. */

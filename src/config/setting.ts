@@ -16,6 +16,8 @@ export interface Kind<T> {
   show(value: T): unknown;
   /** All possible values. */
   readonly choices?: readonly string[];
+  /** Of a whole number. */
+  readonly range?: readonly [min: number, max: number];
   /** `--flag` alone stands for `--flag=true`. */
   readonly isSwitch?: true;
 }
@@ -53,7 +55,7 @@ export function time(parse: (text: string) => number): Kind<number> {
 }
 
 export function whole(min: number, max: number): Kind<number> {
-  return number(integer(min, max));
+  return { ...number(integer(min, max)), range: [min, max] };
 }
 
 export function number(parse: (text: string) => number): Kind<number> {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { RIGHT_VALUES, rounds, WRONG_VALUES } from '../deploy/chart-values.ts';
 import { DAEMON_SET_FILE, documentsOf } from '../deploy/manifest.ts';
 import { TCP } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
@@ -112,7 +113,7 @@ describe('deploy on a real server', () => {
     const template = (...options: readonly string[]) =>
       cluster.helm(['template', NAME, CHART, '--namespace', NAMESPACE, ...options]);
     const withValues = (values: object) => {
-      const file = cluster.environment.temporary('values.json');
+      const file = cluster.environment.temporary(`values-${cluster.environment.number()}.json`);
       writeFileSync(file, JSON.stringify(values));
       return ['--values', file];
     };
@@ -136,8 +137,65 @@ describe('deploy on a real server', () => {
         [['--set', 'image.repository='], /image\.repository is missing/],
         [['--set', 'apiServer.url='], /--set kubeProxy\.configMap=kube-proxy/],
         [['--set', 'podMonitor.create=true'], /podMonitor\.create needs config\.metricsBindAddress/],
+        [
+          ['--set', 'podMonitor.create=true', '--set', 'config.metricsBindAddress=::1'],
+          /podMonitor\.create needs config\.metricsBindAddress/,
+        ],
       ] as const) {
         await assert.rejects(cluster.helm(['install', NAME, CHART, ...AS_BASE, ...options]), message);
+      }
+    });
+
+    test('names each value that cannot be right, and takes what is right', async () => {
+      for (const { paths, values } of rounds(WRONG_VALUES)) {
+        await assert.rejects(cluster.helm(['install', NAME, CHART, ...withValues(values)]), ({ message }: Error) => {
+          for (const path of paths)
+            assert.ok(message.includes(`'/${path.replaceAll('.', '/')}`), `${path}: ${message}`);
+          return true;
+        });
+      }
+      for (const { values } of rounds(RIGHT_VALUES))
+        await dryRun(await template(...withValues(ALL_VALUES), ...withValues(values)));
+    });
+
+    test('takes a configuration as kubeadm has it, where null stands for a default', async () => {
+      const config = {
+        bindAddress: '0.0.0.0',
+        clientConnection: { acceptContentTypes: '', burst: 0, contentType: '', kubeconfig: '', qps: 0 },
+        clusterCIDR: '10.244.0.0/16',
+        configSyncPeriod: '0s',
+        conntrack: { maxPerCore: null, min: null, tcpBeLiberal: false, tcpEstablishedTimeout: null, udpTimeout: '0s' },
+        detectLocal: { bridgeInterface: '', interfaceNamePrefix: '' },
+        detectLocalMode: '',
+        featureGates: null,
+        healthzBindAddress: '',
+        hostnameOverride: '',
+        iptables: { localhostNodePorts: null, masqueradeAll: false, masqueradeBit: null, syncPeriod: '0s' },
+        ipvs: { excludeCIDRs: null, scheduler: '', strictARP: false, tcpTimeout: '0s' },
+        logging: { flushFrequency: 0, options: { json: { infoBufferSize: '0' } }, verbosity: 0 },
+        metricsBindAddress: '',
+        mode: '',
+        nodePortAddresses: null,
+        oomScoreAdj: null,
+        portRange: '',
+      };
+      await template(...AS_BASE, ...withValues({ config }));
+    });
+
+    test('asks for health where the program listens', async () => {
+      for (const [address, host, port] of [
+        ['127.0.0.1:20256', '127.0.0.1', 20256],
+        ['[::1]:20256', '::1', 20256],
+        ['::1', '::1', 10256],
+        ['0.0.0.0', undefined, 10256],
+        ['[::]:20256', undefined, 20256],
+      ] as const) {
+        const text = await template(...AS_BASE, '--set', `config.healthzBindAddress=${address}`);
+        const [{ livenessProbe, readinessProbe }] = documentsOf(text).find(({ kind }) => kind === 'DaemonSet').spec
+          .template.spec.containers;
+        for (const { httpGet } of [livenessProbe, readinessProbe]) {
+          assert.deepEqual([httpGet.host, httpGet.port], [host, port], address);
+        }
       }
     });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { chartOfVersion, readValues, valuesSchema, valuesTable } from '../../../scripts/references/chart.ts';
+import { chartOfVersion, readValues, valuesTable } from '../../../scripts/references/chart.ts';
 
 const VALUES = `# About the file.
 
@@ -27,22 +27,6 @@ describe('values.yaml', () => {
 
   test('a value without a comment is an error that names it', () => {
     assert.throws(() => readValues('a:\n  # plain\n  b: 1\n'), /^Error: a\.b in values\.yaml has no comment/);
-  });
-
-  test('its schema knows these values and no others, and the fields that the program knows', () => {
-    const { properties, additionalProperties } = valuesSchema(readValues(VALUES));
-    assert.equal(additionalProperties, false);
-    assert.deepEqual(Object.keys(properties ?? {}).sort(), ['config', 'global', 'image', 'nodeSelector']);
-    const image = { repository: { type: 'string' } };
-    assert.deepEqual(properties?.['image'], { type: 'object', properties: image, additionalProperties: false });
-    assert.deepEqual(properties?.['nodeSelector'], { type: 'object' });
-    const config = properties?.['config'];
-    assert.equal(config?.additionalProperties, false);
-    const { iptables, nodePortAddresses, conntrack } = config?.properties ?? {};
-    assert.deepEqual(iptables?.properties?.['syncPeriod'], { type: 'string' });
-    assert.deepEqual(iptables?.properties?.['masqueradeAll'], { type: 'boolean' });
-    assert.deepEqual(conntrack?.properties?.['min'], { type: 'number' });
-    assert.deepEqual(nodePortAddresses, { type: 'array' });
   });
 });
 

@@ -35,12 +35,25 @@ kubeconfig has to stand in it, too.
 {{ toJson $fields }}
 {{- end -}}
 
-{{/* The port of what the program takes as "ip" or "ip:port"; with "default". */}}
+{{/* Of what the program takes as "ip" or "ip:port". */}}
+{{- define "address-and-port" -}}
+^(?:([^:]*)|\[(.*)\]):([0-9]+)$
+{{- end -}}
+
+{{/* The port of "address"; with "default". */}}
 {{- define "port" -}}
-{{- $with := "^(?:[^:]*|\\[.*\\]):([0-9]+)$" -}}
+{{- $with := include "address-and-port" . -}}
 {{- if regexMatch $with .address -}}
-{{ regexReplaceAll $with .address "${1}" }}
+{{ regexReplaceAll $with .address "${3}" }}
 {{- else -}}
 {{ .default }}
+{{- end -}}
+{{- end -}}
+
+{{/* The one address of "address"; empty where that is all of the node's, of which the kubelet asks the Pod's. */}}
+{{- define "host" -}}
+{{- $host := regexReplaceAll (include "address-and-port" .) .address "${1}${2}" -}}
+{{- if not (has $host (list "0.0.0.0" "::")) -}}
+{{ $host }}
 {{- end -}}
 {{- end -}}

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { load } from 'js-yaml';
-import { metric, TCP } from '../netns/harness.ts';
+import { metric, TCP, UDP } from '../netns/harness.ts';
 import { Shims } from '../netns/iptables.ts';
 import { PROGRAM } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
@@ -129,7 +129,8 @@ describe('Services at zero replicas', () => {
   test('one that asks for it has a call at once, and goes to zero and back without a run of iptables', async () => {
     const name = cluster.name('asleep');
     const annotations = { 'kube-userspace-proxy/wait-for-endpoints': '1m' };
-    const service = await cluster.serve({ name, ports: PORTS, annotations }, POD_ADDRESSES);
+    const ports = [...PORTS, { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP' }] as const;
+    const service = await cluster.serve({ name, ports, annotations }, POD_ADDRESSES);
     await cluster.isUp(service, ['pod-1', 'pod-2', 'pod-3']);
     shims.forget();
     await cluster.setEndpoints(name, []);
@@ -138,6 +139,9 @@ describe('Services at zero replicas', () => {
     });
     const answer = ask(service);
     await waitFor('a call', async () => (await calls(name)).length === 1);
+    const attempts = [{ protocol: 'udp', host: service.host, port: 53 }] as const;
+    const datagram = cluster.environment.client.call('outcomes', { attempts, timeoutMs: 30_000 });
+    await waitFor('another, for the other port', async () => (await calls(name)).length === 2);
     assert.equal(await stateOf(name), 'waiting');
     const connections = await run('list', '-c', `${NAMESPACE}/${name}`);
     assert.match(connections, /^TCP [ \d:]+ WAITING +10\.244\.1\.20:\d+ +\S+:80 +- +test\/asleep-\d+:http$/m);
@@ -145,10 +149,10 @@ describe('Services at zero replicas', () => {
     assert.equal(explained.code, 1);
     assert.match(explained.stdout, /takes it; the client would wait up to 1m0s: it has no endpoints/);
     await cluster.setEndpoints(name, POD_ADDRESSES.slice(1, 2));
-    assert.equal((await answer).name, 'pod-2');
+    assert.deepEqual([(await answer).name, await datagram], ['pod-2', ['pod-2']]);
     await cluster.isUp(service, ['pod-2']);
     assert.deepEqual(shims.writes(), []);
-    assert.equal((await calls(name)).length, 1);
+    assert.equal((await calls(name)).length, 2);
   });
 
   test('a wrong annotation has an event on the Service, and clients are refused as by default', async () => {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { metric, NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
-import type { ServiceOptions } from '../manifests.ts';
+import { type ServiceOptions, serviceObjects, sliceObject, weightedSliceObject } from '../manifests.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -80,6 +81,40 @@ describe('clients of a Service without endpoints', () => {
         return waits;
       });
       await waiting('zero', 0);
+    }
+  });
+
+  test('wait whatever the reason why no endpoint may serve', async () => {
+    const { client } = environment;
+    const ports = [{ port: 80, target: TCP.name }];
+    const at = (name: string, more: object) => [sliceObject(name, ports, [{ address: one, ...more }])];
+    const spec = { internalTrafficPolicy: 'Local' };
+    const unready = { conditions: { ready: false } };
+    const weighted = (name: string, weight: number) => [weightedSliceObject(name, ports, one, weight)];
+    const reasons = [
+      { name: 'unlisted', asleep: () => [], awake: (name: string) => at(name, {}) },
+      { name: 'unready', asleep: (name: string) => at(name, unready), awake: (name: string) => at(name, {}) },
+      {
+        name: 'elsewhere',
+        spec,
+        asleep: (name: string) => at(name, { nodeName: 'another' }),
+        awake: (name: string) => at(name, { nodeName: hostname() }),
+      },
+      {
+        name: 'weightless',
+        asleep: (name: string) => weighted(name, 0),
+        awake: (name: string) => weighted(name, 1),
+      },
+    ];
+    for (const { name, asleep, awake, ...more } of reasons) {
+      const host = environment.clusterIP();
+      const service = serviceObjects({ name, clusterIP: host, ports, annotations, ...more });
+      environment.manifests.write(`${name}.yaml`, [...service, ...asleep(name)]);
+      await environment.waitForRules(host, 1);
+      const answer = client.call('request', { host, port: 80, timeoutMs: 60_000 });
+      await waiting(name, 1);
+      environment.manifests.write(`${name}.yaml`, [...service, ...awake(name)]);
+      assert.equal((await answer).name, 'pod-1', name);
     }
   });
 

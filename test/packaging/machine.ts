@@ -7,7 +7,8 @@ import { waitFor } from '../netns/wait.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 
 export const NAME = 'kube-userspace-proxy';
-const WATCHDOG_S = 6;
+/** Long enough that a busy machine keeps nobody from feeding it. */
+const WATCHDOG_S = 15;
 
 /** A small booted Debian for the service: systemd is its process 1. Needs Debian's `systemd-container`. */
 export class Machine {

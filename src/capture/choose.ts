@@ -16,7 +16,7 @@ export interface Choice {
 }
 
 /** Rejects where the kernel cannot capture packets of the family so. */
-export type Probe = (method: CaptureMethod, family: IpFamily) => Promise<void>;
+type Probe = (method: CaptureMethod, family: IpFamily) => Promise<void>;
 
 /**
  * The method of this name, or with `auto` the first that works for one of these families. Where none does, the first

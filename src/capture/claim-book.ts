@@ -6,7 +6,7 @@ import { CLAIM_KINDS, type Claim, claimsOf } from './claims.ts';
 export type HolderOf = (what: string) => ServicePortName | undefined;
 
 /** Something that only one claim gets went from one to another; `undefined`: from or to none. */
-export type OnGranted = (before: Claim | undefined, after: Claim | undefined) => void;
+type OnGranted = (before: Claim | undefined, after: Claim | undefined) => void;
 
 /**
  * Who gets what of all that the portals of one family claim. Work is in proportion to the change. The result does not

@@ -64,7 +64,7 @@ export interface NodePortClaim extends Ranked {
 }
 
 /** New TCP connections to it must pass the node's firewall. */
-export interface HealthCheckClaim extends Ranked {
+interface HealthCheckClaim extends Ranked {
   readonly kind: 'health check';
   readonly port: number;
 }
@@ -73,7 +73,7 @@ export interface HealthCheckClaim extends Ranked {
  * A listener's port. What NAT sends there must pass the node's firewall. Other packets from outside of the node that
  * come to it, at the addresses of the listeners, are rejected; processes of the node may use it.
  */
-export interface LocalPortClaim extends Ranked, ServedSet {
+interface LocalPortClaim extends Ranked, ServedSet {
   readonly kind: 'local port';
   readonly protocol: ProxiedProtocol;
   readonly port: number;

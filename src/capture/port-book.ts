@@ -25,7 +25,7 @@ export interface PortOwner extends ServedSet {
 }
 
 /** A port to try. */
-export interface TakenPort {
+interface TakenPort {
   readonly port: number;
   /** Another listener had it until recently: conntrack may still send clients of that one here. */
   readonly isReclaimed: boolean;

@@ -178,7 +178,7 @@ interface Serving {
 }
 
 /** What a run with these objects would leave out, as the tracker of a run says it. */
-export function* whatIsLeftOut(
+function* whatIsLeftOut(
   objects: readonly SourceEvent[],
   { family, families, policy }: Serving,
   placeOf: (service: ServiceKey) => string | undefined,

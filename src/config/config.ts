@@ -11,9 +11,9 @@ import type { ListenAddress } from './values.ts';
 export type Engine = 'auto' | 'fast' | 'node';
 
 /** `auto`: iptables where it works, else nft. */
-export type CaptureMode = 'auto' | CaptureMethodName;
+type CaptureMode = 'auto' | CaptureMethodName;
 
-export type IptablesMode = 'auto' | 'nft' | 'legacy';
+type IptablesMode = 'auto' | 'nft' | 'legacy';
 
 export interface LogConfig {
   /** klog's: 0 is quiet, 10 says everything. */

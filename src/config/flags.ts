@@ -458,5 +458,5 @@ const WITH_FLAG = { ...FLAGS, ...ACCEPTED_FLAGS };
  */
 export const SETTINGS: Readonly<Record<string, Setting<unknown>>> = { ...WITH_FLAG, ...FIELDS_WITHOUT_FLAG };
 
-export type FlagName = keyof typeof WITH_FLAG;
+type FlagName = keyof typeof WITH_FLAG;
 export type SettingValues = { readonly [N in FlagName]: ReturnType<(typeof WITH_FLAG)[N]['parse']> };

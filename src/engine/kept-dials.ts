@@ -52,7 +52,7 @@ export interface KeptClient {
   needsNewPort: boolean;
 }
 
-export interface KeptDialsSetup {
+interface KeptDialsSetup {
   /** Of our own connections: their entries carry it, too. */
   readonly mark: number;
   readonly ports: LocalPorts;

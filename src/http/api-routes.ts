@@ -15,7 +15,7 @@ import type { RouteList } from './routes.ts';
 
 /* /v1: what operators and programs ask, and what operators change (docs/api.md). */
 
-export const LINES_TYPE = 'application/x-ndjson';
+const LINES_TYPE = 'application/x-ndjson';
 
 /** So that others find room. They have no time limit, because a person may pause the output. */
 export const MAX_TAILS = 4;

@@ -15,7 +15,7 @@ import { readIfThere } from './files.ts';
 import { defaultRouteInterfaces, routeInterface } from './routes.ts';
 
 /** What `os.networkInterfaces` returns: only interfaces that are up. */
-export type Interfaces = Readonly<Partial<Record<string, readonly NetworkInterfaceInfo[]>>>;
+type Interfaces = Readonly<Partial<Record<string, readonly NetworkInterfaceInfo[]>>>;
 
 export interface HostAddress {
   readonly address: Address;

@@ -46,7 +46,7 @@ export function listIfThere(path: string): readonly string[] {
   }
 }
 
-export interface FileWatchOptions {
+interface FileWatchOptions {
   readonly path: string;
   /** The text that is known already: the first text that differs is the first change. */
   readonly text: string;

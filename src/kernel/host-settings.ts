@@ -4,7 +4,7 @@ import type { ConntrackSettings, HostSettings, MachineSettings } from '../model/
 import type { Log } from '../util/log.ts';
 
 /** A number in a file of the kernel, below `/proc` or `/sys`. */
-export interface KernelNumber {
+interface KernelNumber {
   readonly path: string;
   readonly value: number;
   /** A higher value is left alone: the limits of conntrack are shared by the whole machine. */

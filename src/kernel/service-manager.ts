@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 
-export interface ServiceManagerOptions {
+interface ServiceManagerOptions {
   readonly env: NodeJS.ProcessEnv;
   readonly pid: number;
   /** This process has taken over from another, which systemd knew first. */
@@ -104,7 +104,7 @@ export class ServiceManager {
 /** Some watchdogs exceed 2^31 ms, and Node fires such a timer at once. */
 const MAX_PERIOD_MS = 60 * 60 * 1000;
 
-export interface WatchedProcess {
+interface WatchedProcess {
   readonly pid: number;
   /** Its environment comes from the first process of the service, and still names that process. */
   readonly isSuccessor: boolean;

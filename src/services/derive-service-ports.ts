@@ -195,7 +195,7 @@ function unservedPorts(service: Service, { servedFamilies }: Surroundings): Unse
   });
 }
 
-export type ProxiedPortSpec = ServicePortSpec & { readonly protocol: ProxiedProtocol };
+type ProxiedPortSpec = ServicePortSpec & { readonly protocol: ProxiedProtocol };
 
 export function isProxied(spec: ServicePortSpec): spec is ProxiedPortSpec {
   return spec.protocol !== 'SCTP';

@@ -5,7 +5,7 @@ import type { NoEndpoints } from '../model/view.ts';
 import { listed } from '../util/text.ts';
 import type { EndpointVerdict } from './derive-service-ports.ts';
 
-export interface NoEndpointsFacts {
+interface NoEndpointsFacts {
   readonly name: ServicePortName;
   readonly spec: ServicePortSpec;
   readonly family: IpFamily;

@@ -49,7 +49,7 @@ export interface PickerRecord {
   readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
 }
 
-export interface PickerOptions<Each extends Member> extends Omit<SchedulerSetup, 'slowStartMs'> {
+interface PickerOptions<Each extends Member> extends Omit<SchedulerSetup, 'slowStartMs'> {
   readonly create: CreateMember<Each>;
   /** Absent: no endpoint is ever ejected. */
   readonly ejection?: EjectionOptions;

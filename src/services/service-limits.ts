@@ -7,7 +7,7 @@ export const MAX_RULES = 2_048;
 
 const USE_SEVERAL = 'use several Services';
 
-export interface LimitedService {
+interface LimitedService {
   readonly service: Service;
   readonly unserved: readonly UnservedPort[];
   readonly refused: readonly RefusedPart[];

@@ -36,7 +36,7 @@ const ADDON_FILE = 'koffi.node';
 
 const NAME = 'kube-userspace-proxy';
 
-export interface AddonPlaces {
+interface AddonPlaces {
   /** Files of an installation. */
   readonly installed: readonly string[];
   /** Where this program may write the file. */

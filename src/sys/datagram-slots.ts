@@ -20,7 +20,7 @@ export const CONTROL_STRIDE = 64;
 export const NAME_WORDS = NAME_STRIDE / 4;
 export const CONTROL_WORDS = CONTROL_STRIDE / 4;
 export const HEADER_WORDS = MMSGHDR.size / 4;
-export const VECTOR_WORDS = IOVEC.size / 4;
+const VECTOR_WORDS = IOVEC.size / 4;
 
 /** Owns all parts of a slot table: the kernel follows its pointers, which keep nothing alive. */
 export class Slots {

@@ -47,7 +47,7 @@ async function aside(there: typeof callsAside.recv, here: typeof recv, fd: numbe
 }
 
 /** Called with a message and where its content begins and ends. The bytes are overwritten afterwards. */
-export type AnswerVisitor = (bytes: Buffer, begin: number, end: number) => void;
+type AnswerVisitor = (bytes: Buffer, begin: number, end: number) => void;
 
 /**
  * Sends requests that the kernel handles before `send` returns, or one that asks for a short dump. Visits the answers.
@@ -292,7 +292,7 @@ function rangeOf(message: Buffer, from: number, path: readonly number[]): readon
 }
 
 /** Called with the type of a message or an attribute, and where its content begins and ends. */
-export type NetlinkVisitor = (type: number, begin: number, end: number) => void;
+type NetlinkVisitor = (type: number, begin: number, end: number) => void;
 
 /** Throws a RangeError when the bytes up to `length` are not a sequence of messages. */
 export function visitMessages(bytes: Buffer, length: number, visit: NetlinkVisitor): void {

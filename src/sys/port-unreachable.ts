@@ -42,7 +42,7 @@ export function sendPortUnreachable(client: Memory, local: Memory): number {
 }
 
 /** The ICMP message. Of the datagram it quotes the headers alone, without payload. */
-export function portUnreachable(client: Buffer, local: Buffer): Buffer {
+function portUnreachable(client: Buffer, local: Buffer): Buffer {
   const family = familyOf(client);
   const { type, code, ipHeader, at, addressBytes } = FORMS[family];
   const message = Buffer.alloc(ICMP_HEADER + ipHeader + UDP_HEADER);

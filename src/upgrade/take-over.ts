@@ -5,7 +5,7 @@ import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
 import { FORMATS } from './protocol.ts';
 
-export interface TakeOverOptions {
+interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
   /** This program's version. */
   readonly program: string;

@@ -48,7 +48,7 @@ export interface ControlPlane {
 }
 
 /** The process manager that runs this process: systemd. */
-export interface Supervisor {
+interface Supervisor {
   reloading(): Promise<void>;
   /** Names the process to supervise from now on. */
   successor(pid: number): Promise<void>;
@@ -146,7 +146,7 @@ export class Upgrade {
   }
 }
 
-export interface Predecessor extends Pick<UpgradeOptions, 'clock' | 'controlPlane'> {
+interface Predecessor extends Pick<UpgradeOptions, 'clock' | 'controlPlane'> {
   readonly dataPlane: HandOver;
   readonly supervisor: Pick<Supervisor, 'successor'>;
 }

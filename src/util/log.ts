@@ -6,7 +6,7 @@ import { type Found, foundText } from './found.ts';
  */
 export type LogFields = Readonly<Record<string, LogValue | Found | undefined>>;
 
-export type LogValue = string | number | boolean;
+type LogValue = string | number | boolean;
 
 /** Without what is absent, and with one text in place of each {@link Found}. */
 export function plainFields(fields: LogFields): Readonly<Record<string, LogValue>> {
@@ -17,7 +17,7 @@ export function plainFields(fields: LogFields): Readonly<Record<string, LogValue
   return plain;
 }
 
-export interface LogSink {
+interface LogSink {
   info(message: string, fields?: LogFields): void;
 }
 

@@ -9,7 +9,7 @@ import type { Iptables, Table } from './iptables.ts';
 import { RuleBook } from './rule-trees.ts';
 import { TableSync } from './table-sync.ts';
 
-export interface IptablesBackEndOptions extends BackEndOptions {
+interface IptablesBackEndOptions extends BackEndOptions {
   readonly iptables: Iptables;
   readonly clock: Clock;
   readonly log: Log;

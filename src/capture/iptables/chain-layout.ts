@@ -53,7 +53,7 @@ export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain
 }
 
 /** A new or changed chain, or the name of one to delete. */
-export type ChainChange = { readonly written: Chain } | { readonly deleted: string };
+type ChainChange = { readonly written: Chain } | { readonly deleted: string };
 
 /** The chains that differ. There may be many. Skips trees that both have at the same place. */
 export function* layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutFacts): Generator<ChainChange> {
@@ -156,7 +156,7 @@ function sameContents(old: Place | undefined, wanted: Place): boolean {
 }
 
 /** Everything in a chain, in order. */
-export function specsIn({ rules, jumps }: Chain): readonly string[] {
+function specsIn({ rules, jumps }: Chain): readonly string[] {
   return [...rules.map(({ spec }) => spec), ...jumps];
 }
 

@@ -9,7 +9,7 @@ import { closedPortComment, healthCheckComment, portComment, type Rule } from '.
 import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
 
 /** {@link NodeFacts} as parts of rules, computed once for all claims. */
-export interface RuleParts {
+interface RuleParts {
   /** Sends a packet to a local port, whatever its destination. */
   dnat(localPort: number): string;
   /** Sends a packet to a local port at the address of the node that it already has. */

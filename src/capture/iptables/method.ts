@@ -11,7 +11,7 @@ import { type Iptables, IptablesError, type Table } from './iptables.ts';
 import { natProbeText, planCleanup } from './plan.ts';
 import { readTable } from './table-sync.ts';
 
-export interface IptablesMethodOptions {
+interface IptablesMethodOptions {
   readonly iptables: Iptables;
   /** Of this machine. */
   readonly isLocal: (address: Address) => boolean;

@@ -20,7 +20,7 @@ interface Leaf<T> {
   readonly items: readonly T[];
 }
 
-export interface Branch<T> {
+interface Branch<T> {
   readonly kind: 'branch';
   readonly size: number;
   /** All keys begin with it; the next character selects the child. */

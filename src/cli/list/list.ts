@@ -198,7 +198,7 @@ export const PATIENCE_MS = READ_TIMEOUT_MS / 3;
  * takes minutes. After {@link PATIENCE_MS} in total, calls no longer wait: a list in memory is better than an
  * incomplete one.
  */
-export function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
+function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
   let leftMs = PATIENCE_MS;
   return async () => {
     if (leftMs <= 0) return;

@@ -28,7 +28,7 @@ const ORDERS = {
 
 export type Order = keyof typeof ORDERS;
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly control: Control;
   readonly selection: Selection;
   readonly isWanted: (service: ServiceView) => boolean;

@@ -54,7 +54,7 @@ export function workerEntry(): WorkerEntry {
   return isSea() ? getAsset('worker.js', 'utf8') : new URL('./worker/main.ts', import.meta.url);
 }
 
-export interface WorkerThreadSetup extends WorkerSetup {
+interface WorkerThreadSetup extends WorkerSetup {
   readonly entry: WorkerEntry;
   readonly clock: Clock;
   readonly log: Log;

@@ -9,7 +9,7 @@ export type ExecResult = ProgramResult;
 /** Runs one program to its end. Never rejects. */
 export type Exec = (request: ExecRequest) => Promise<ExecResult>;
 
-export interface ExecOptions {
+interface ExecOptions {
   readonly clock: Clock;
   /** The program is killed this long after its start. */
   readonly timeoutMs?: number;

@@ -27,7 +27,7 @@ const NO_CHAIN = /No chain\/target\/match by that name/;
 /** Before 1.8.11, the nft tools print this for a chain that does not exist, too. */
 const INCOMPATIBLE = /(?:chain|table) `[^']*'.* is incompatible/;
 
-export interface IptablesOptions {
+interface IptablesOptions {
   readonly exec: Exec;
   readonly log: Log;
   /** Queries the kernel without a program. `undefined` where system calls do not work, and in tests. */

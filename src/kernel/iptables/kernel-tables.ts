@@ -21,7 +21,7 @@ import { attributesIn, batch, cString, NFT_GOTO, NFT_MSG, NFTA, textOf } from '.
 const NF_DROP = 0;
 
 /** A rule of nf_tables, whether iptables can print it or not. */
-export interface NftRule {
+interface NftRule {
   /** Identifies the rule within its table; never used again for another rule. */
   readonly handle: bigint;
   /** `-j CHAIN` or `-g CHAIN`; `-j NFT` if it may decide otherwise; empty if the packet always continues behind it. */
@@ -42,7 +42,7 @@ export function nftGeneration(): number {
   return id;
 }
 
-export interface NftChain {
+interface NftChain {
   readonly name: string;
   /** Only base chains, which packets enter by themselves, have one. */
   readonly policy?: 'ACCEPT' | 'DROP';

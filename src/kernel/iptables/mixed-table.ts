@@ -10,7 +10,7 @@ export function loadKernelTables(): Promise<KernelTables | undefined> {
   return import('./kernel-tables.ts').catch(() => undefined);
 }
 
-export interface MixedTableOptions {
+interface MixedTableOptions {
   readonly kernel: KernelTables;
   readonly family: IpFamily;
   readonly table: Table;

@@ -4,7 +4,7 @@ import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 
 /** Where entries are dropped: on their way from a worker, before the file, before a reader of `tail`. */
-export type DropPlace = 'engine' | 'file' | 'tail';
+type DropPlace = 'engine' | 'file' | 'tail';
 
 /** For metrics, since the start. */
 export interface ConnectionLogCounts {

@@ -11,7 +11,7 @@ const ENTRIES_PER_PIECE = 128;
 export const SIGN_OF_LIFE_MS = 15_000;
 
 /** What one reader of `tail` gets next. */
-export interface TailPiece {
+interface TailPiece {
   readonly entries: readonly ConnectionEntry[];
   /** So many more have been dropped before these. */
   readonly missing: number;

@@ -23,7 +23,7 @@ export type Answers = {
   ) => Promise<Commands[C]['piece'] extends readonly unknown[] ? Rows : Commands[C]['piece']>;
 };
 
-export interface AnswersOptions {
+interface AnswersOptions {
   readonly view: View;
   readonly operations: Operations;
   readonly feed: Pick<ConnectionFeed, 'subscribe' | 'dropped'>;

@@ -11,7 +11,7 @@ import { makeSafeDirectory } from '../../kernel/safe-directory.ts';
 const MODE = 0o600;
 
 /** The path of a listening Unix socket. */
-export interface SocketFile {
+interface SocketFile {
   /** Removes the path, unless another process has it by now. */
   release(): void;
 }

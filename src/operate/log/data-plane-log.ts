@@ -67,7 +67,7 @@ interface Group {
 }
 
 /** Who else must know. */
-export interface DataPlaneListener {
+interface DataPlaneListener {
   /** Tells the owner of the Service. */
   readonly onRefused: (part: RefusedPart) => void;
   /** A client waits where nobody waited before. */

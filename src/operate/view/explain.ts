@@ -34,7 +34,7 @@ import { counted, listed } from '../../util/text.ts';
 import { eachInSlices, oneAtATime } from '../../util/wait.ts';
 import { type ClientAddresses, seenAddress, type TakenConnection } from './seen-address.ts';
 
-export interface ExplainSources {
+interface ExplainSources {
   readonly dataPlane: Pick<DataPlane, 'nextPick'>;
   /** Those that are served now. */
   readonly families: () => readonly ExplainedFamily[];

@@ -9,7 +9,7 @@ import type { EventLoop, Task } from './event-loop.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, WaitingRecord } from './records.ts';
 
 /** Numbers a connection that is passed on; never used again on the same link. */
-export type PassId = number;
+type PassId = number;
 
 /**
  * What two workers tell each other of a connection that the home of its Service port has passed on to a carrier. The

@@ -67,7 +67,7 @@ export class IptablesBackEnd implements BackEnd {
     const generation = iptables.generation(family);
     if (generation !== undefined && generation === this.#intactGeneration) return true;
     for (const [, sync] of this.#tables) {
-      if (!(await sync.isIntact({ rare: generation !== undefined }))) return false;
+      if (!(await sync.isIntact())) return false;
     }
     this.#intactGeneration = generation;
     return true;

@@ -63,7 +63,6 @@ const NONE_RETIRED: RetiredLog = { specs: [], serial: 0 };
 export class TableSync {
   readonly #options: TableSyncOptions;
   #installed: Installed | undefined;
-  #looks = 0;
   #hasRepaired = false;
   /** What the chain for unassigned addresses is to have, in the nat table. */
   #unassigned: readonly string[] = [];
@@ -105,23 +104,20 @@ export class TableSync {
 
   /**
    * Whether the jumps and the root chains are there; true where nothing has been installed. The legacy tools copy the
-   * whole table for each chain (27 ms at 20,000 rules), so in a large table it reads built-in chains only. Where looks
-   * are not `rare` it reads one of these in turn: a flush takes the jumps from all of them.
+   * whole table for each chain (27 ms at 20,000 rules), so in a large table it reads built-in chains only.
    */
-  async isIntact({ rare }: { readonly rare: boolean }): Promise<boolean> {
+  async isIntact(): Promise<boolean> {
     const installed = this.#installed;
     if (installed === undefined) return true;
     const { table, family } = this.#options;
     const jumps = this.#jumps();
     const builtIn = [...new Set(jumps.map((jump) => jump.from))];
-    const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
-    const isLarge = size > LARGE_TABLE;
-    const turn = isLarge && !rare ? this.#looks++ % builtIn.length : undefined;
-    for (const chain of turn === undefined ? builtIn : builtIn.slice(turn, turn + 1)) {
+    for (const chain of builtIn) {
       if (!hasJumps(jumps, chain, await this.#rulesIn(chain))) return false;
     }
+    const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
     const always = [...fixedChains(table, family, this.#unassigned), ...rootChains(installed.trees, this.#options)];
-    for (const root of isLarge ? [] : always) {
+    for (const root of size > LARGE_TABLE ? [] : always) {
       if (!sameList(await this.#rulesIn(root.name), this.#wanted(root).specs)) return false;
     }
     return true;

@@ -2,7 +2,7 @@ import { FamilyCapture } from '../capture/family-capture.ts';
 import type { CaptureMethod } from '../capture/method.ts';
 import { PortBook } from '../capture/port-book.ts';
 import type { Exec, ExecResult } from '../kernel/iptables/exec.ts';
-import { type Address, addressBlock, type IpFamily, parseAddress } from '../model/address.ts';
+import { type Address, addressBlock, type IpFamily, parseAddress, WILDCARDS } from '../model/address.ts';
 import { CaptureError, type NodeFacts, type Portal, type Problem } from '../model/capture.ts';
 import { namedEndpoint } from '../model/endpoint.ts';
 import type { ServicePort } from '../model/service-port.ts';
@@ -93,8 +93,7 @@ function at(family: IpFamily, last: number): Address {
 }
 
 function sampleNode(family: IpFamily): NodeFacts {
-  const bindAddress = parseAddress(family === 'IPv4' ? '0.0.0.0' : '::') as Address;
-  return { family, bindAddress, hostAddress: at(family, 1), nodePortCidrs: [], pods: [] };
+  return { family, bindAddress: WILDCARDS[family], hostAddress: at(family, 1), nodePortCidrs: [], pods: [] };
 }
 
 /** Of a Service with everything: cluster IP, external IP, NodePort, source ranges, TCP and UDP. */

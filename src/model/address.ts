@@ -29,9 +29,11 @@ export function parseAddress(text: string): Address | undefined {
   }
 }
 
-/** Stands for every address of the machine. */
+/** Each stands for every address of the machine. */
+export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
+
 export function isWildcard(address: string): boolean {
-  return address === '0.0.0.0' || address === '::';
+  return address === WILDCARDS.IPv4 || address === WILDCARDS.IPv6;
 }
 
 export function familyOf(address: Address): IpFamily {

@@ -1,10 +1,8 @@
-import { type Address, familyOf, type IpFamily } from '../model/address.ts';
+import { type Address, familyOf, type IpFamily, WILDCARDS } from '../model/address.ts';
 import { CaptureError } from '../model/capture.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
-
-export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
 
 export interface FamilyBinding {
   readonly family: IpFamily;

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
+import { WILDCARDS } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { ControlPlane, type FamilyPipeline } from '../../src/sync/control-plane.ts';
-import { WILDCARDS } from '../../src/sync/served-families.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { settle } from '../support/until.ts';

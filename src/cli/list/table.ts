@@ -1,4 +1,4 @@
-import type { IpFamily } from '../../model/address.ts';
+import { WILDCARDS } from '../../model/address.ts';
 import { boundText, type ConnectionState, type Counters } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type {
@@ -165,9 +165,6 @@ function cell(value: number | string, width: number): string {
   return String(value).padEnd(width);
 }
 
-/** What a NodePort listens on, as `ss` shows it. */
-const EVERY_ADDRESS: Readonly<Record<IpFamily, string>> = { IPv4: '0.0.0.0', IPv6: '::' };
-
 /** Where clients of one listener connect to, each with its port: what ipvs would call its virtual services. */
 function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'traffic'>): string[] {
   const { clusterIPs, externalIPs, loadBalancerIPs, port, nodePort, family } = service;
@@ -176,7 +173,8 @@ function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'tr
   // Addresses that lead to two listeners are shown at the one for clients outside, unless the other is for the node
   // only.
   const isExternal = traffic.includes('external') || isForNodeOnly(listener);
-  const nodePorts = isExternal && nodePort !== 0 ? [{ address: EVERY_ADDRESS[family], port: nodePort }] : [];
+  // As `ss` shows what a NodePort listens on.
+  const nodePorts = isExternal && nodePort !== 0 ? [{ address: WILDCARDS[family], port: nodePort }] : [];
   const external = isExternal ? [...externalIPs, ...loadBalancerIPs] : [];
   const withPort = (address: string) => ({ address, port });
   const all = [...internal.map(withPort), ...nodePorts, ...external.map(withPort)].map(endpointName);

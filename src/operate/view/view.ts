@@ -1,5 +1,5 @@
 import { claimName } from '../../capture/claims.ts';
-import type { Address, IpFamily } from '../../model/address.ts';
+import { type Address, type IpFamily, WILDCARDS } from '../../model/address.ts';
 import type { Conflict } from '../../model/capture.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
 import { type Endpoint, type WeightedEndpoint, withoutName } from '../../model/endpoint.ts';
@@ -333,9 +333,7 @@ function virtualOf(
   family: IpFamily,
 ): Endpoint {
   const [address] = [...clusterIPs, ...externalIPs, ...loadBalancerIPs];
-  return address === undefined
-    ? { address: (family === 'IPv4' ? '0.0.0.0' : '::') as Address, port: nodePort }
-    : { address, port };
+  return address === undefined ? { address: WILDCARDS[family], port: nodePort } : { address, port };
 }
 
 /** Of one piece: few enough that other work of the event loop waits no longer than {@link SLICE_MS} and a row. */

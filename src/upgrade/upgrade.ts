@@ -26,11 +26,14 @@ const SILENCE_MS = 2_000;
 /** How long all of that may take at most: several times what 10,000 connections that are full of bytes need. */
 const STANDSTILL_MS = 20_000;
 
+/** How long a successor that has everything may take to go on. Giving up costs nothing. */
+const OWNING_MS = 2_000;
+
 /**
- * How long a successor that has everything may take to go on, and again until it is at work: some tenths of a second on
- * a machine with eight times the work that it can do. Giving up costs nothing the first time, and then the connections.
+ * How long it may take from then until it is at work: some tenths of a second on a machine with eight times the work
+ * that it can do, and over two seconds with twice as much. Giving up costs the connections, and its death is seen at once.
  */
-const ANSWER_MS = 2_000;
+const SERVING_MS = 10_000;
 
 /** How long until a dead process has no end of the socket any more: at once, unless it has passed it on. */
 const LAST_WORDS_MS = 1_000;
@@ -177,9 +180,9 @@ export async function handOver(
     frozenMs = clock.now();
     await offer(channel, setup);
     await channel.send({ kind: 'released' });
-    await channel.expect('owning', { untilMs: clock.now() + ANSWER_MS });
+    await channel.expect('owning', { untilMs: clock.now() + OWNING_MS });
     pausedMs = clock.now() - frozenMs;
-    await channel.expect('serving', { untilMs: clock.now() + ANSWER_MS });
+    await channel.expect('serving', { untilMs: clock.now() + SERVING_MS });
     await supervisor.successor(successor.pid);
     return { pausedMs, program };
   } catch (error) {

@@ -385,9 +385,18 @@ test('a successor that hangs before it goes on has touched nothing: the predeces
   assert.deepEqual(calls, RETURNED);
 });
 
+test('a successor that has gone on may take seconds until it serves, rather than lose the connections', async () => {
+  const { channel, clock, handingOver } = await adoptedRig();
+  await channel.send({ kind: 'owning' });
+  await pass(clock, 9_000);
+  await channel.send({ kind: 'serving' });
+  await pass(clock, 10);
+  await handingOver;
+});
+
 for (const [what, play] of [
   ['dies', async (die: () => void) => die()],
-  ['hangs', async (_: () => void, clock: ManualClock) => pass(clock, 2_010)],
+  ['hangs', async (_: () => void, clock: ManualClock) => pass(clock, 10_010)],
 ] as const) {
   test(`a successor that ${what} once it has gone on: the predecessor goes on without the connections`, async () => {
     const { calls, channel, die, clock, handingOver } = await adoptedRig();

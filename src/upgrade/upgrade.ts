@@ -31,7 +31,7 @@ const OWNING_MS = 2_000;
 
 /**
  * How long it may take from then until it is at work: some tenths of a second on a machine with eight times the work
- * that it can do, and over two seconds with twice as much. Giving up costs the connections, and its death is seen at once.
+ * that it can do, and over two seconds with twice as much. Giving up costs the connections. Its death is seen at once.
  */
 const SERVING_MS = 10_000;
 

@@ -20,3 +20,11 @@ export function residentKiB(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const found = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
   return Number(found?.[1]);
 }
+
+/** Of all its threads, since it began: `utime` and `stime` of proc_pid_stat(5), in hundredths of a second. */
+export function cpuMsOf(pid: number): number {
+  const [, , ...fields] = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/\(.*\)/, 'name')
+    .split(' ');
+  return 10 * (Number(fields[11]) + Number(fields[12]));
+}

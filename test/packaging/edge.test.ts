@@ -8,13 +8,13 @@ import { waitFor } from '../netns/wait.ts';
 import { commandsOf } from '../support/walk.ts';
 import { SUITE } from './chroot.ts';
 import { Machine, NAME } from './machine.ts';
-import { PACKAGED_WITHIN_MS, packaged, VERSIONS } from './release.ts';
+import { packaged, VERSIONS, WITHIN } from './release.ts';
 
 const WEB = { host: '10.96.0.100', port: 80 };
 /** Where the reader has the package. */
 const DOWNLOADS = '/root/downloads';
 
-describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, { timeout: PACKAGED_WITHIN_MS }, () => {
+describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, WITHIN, () => {
   const commands = commandsOf('docs/edge.md');
   const packages = { old: '', new: '' };
   let environment: Environment;
@@ -31,7 +31,7 @@ describe(`docs/edge.md, pasted into a fresh machine (${SUITE})`, { timeout: PACK
     } catch (error) {
       problem = `systemd cannot be booted here: ${(error as Error).message}`;
     }
-  });
+  }, WITHIN);
 
   after(async () => {
     await machine?.stop();

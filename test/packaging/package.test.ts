@@ -11,7 +11,7 @@ import { isAlive } from '../support/processes.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 import { ImageRoot } from './image.ts';
 import { Machine, NAME } from './machine.ts';
-import { PACKAGED_WITHIN_MS, type Packaged, packaged, VERSIONS } from './release.ts';
+import { type Packaged, packaged, VERSIONS, WITHIN } from './release.ts';
 
 const PROGRAM = `/usr/sbin/${NAME}`;
 const { architecture } = OWN_PLATFORM;
@@ -63,7 +63,7 @@ const FORMATS = [
   },
 ] as const;
 
-describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
+describe('packages and image', WITHIN, () => {
   let chroot: Chroot;
   let environment: Environment;
   let pristine: string[];
@@ -81,7 +81,7 @@ describe('packages and image', { timeout: PACKAGED_WITHIN_MS }, () => {
     for (const { debianPackage, rpm } of Object.values(made)) {
       for (const file of [debianPackage, rpm]) cpSync(file, join(chroot.path, 'tmp', basename(file)));
     }
-  });
+  }, WITHIN);
 
   after(async () => {
     await environment?.remove();

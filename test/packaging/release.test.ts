@@ -20,7 +20,7 @@ import { commandsOf } from '../support/walk.ts';
 import { Arm64Node, POD_ADDRESSES, POD_PORT } from './arm64-node.ts';
 import { ImageRoot } from './image.ts';
 import { NAME } from './machine.ts';
-import { copySources, inCopy, PACKAGED_WITHIN_MS, packaged, succeed, unpack, VERSIONS } from './release.ts';
+import { copySources, inCopy, packaged, succeed, unpack, VERSIONS, WITHIN } from './release.ts';
 
 const VERSION = VERSIONS.old;
 
@@ -64,7 +64,7 @@ interface Subject {
   readonly digest: { readonly sha256: string };
 }
 
-describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
+describe('a release', WITHIN, () => {
   let work: string;
   let release: string;
   let sources: string;
@@ -75,7 +75,7 @@ describe('a release', { timeout: PACKAGED_WITHIN_MS }, () => {
     const made = packaged('old');
     release = made.out;
     sources = made.sources;
-  });
+  }, WITHIN);
 
   after(() => rmSync(work, { recursive: true }));
 

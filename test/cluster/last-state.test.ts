@@ -27,6 +27,12 @@ describe('a start without the API server', { timeout: 600_000 }, () => {
       const goes = await cluster.serve(web('goes'), POD_ADDRESSES);
       await cluster.serve(echo, POD_ADDRESSES);
       await cluster.isUp(stays, ALL);
+      // The node's default route leads there. In the API server's --service-cluster-ip-range, and no Service's.
+      const { client, outside, topology } = environment;
+      const unassigned = { protocol: 'tcp', host: '10.96.77.7', port: 80 } as const;
+      await topology.outside.ip(`addr add ${unassigned.host}/32 dev lo`);
+      await outside.call('listenTcp', { port: 80, mode: 'name', name: 'outside' });
+      await cluster.becomes('timeout', unassigned, [client]);
       // Connected: neither does it wait, nor does it use what is there.
       assert.equal(await proxy.stop(), 0);
       assert.equal(statSync(join(directory, 'last-state')).mode & 0o777, 0o600);
@@ -40,8 +46,10 @@ describe('a start without the API server', { timeout: 600_000 }, () => {
       await cluster.plane.killApiServer();
       // As after a boot.
       await environment.iptables.flush();
+      await cluster.becomes('outside', unassigned, [client]);
       proxy = await start();
       for (const service of [stays, goes]) await cluster.isUp(service, ALL);
+      await cluster.becomes('timeout', unassigned, [client]);
       await cluster.isDown(comes);
       const of = /^serving the state of 20\d\d-/;
       const { status, apiServer } = await cluster.healthz();

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { metric, TCP } from '../netns/harness.ts';
+import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { Admin, NAMESPACE } from './admin.ts';
@@ -129,18 +130,25 @@ describe('the API servers that the cluster names', { timeout: 600_000 }, () => {
     const relay = environment.topology.node.spawn([process.execPath, '-e', RELAY], {}, ['ignore', 'pipe', 'inherit']);
     await once(relay.stdout!, 'data');
     plane.writeKubeconfig(kubeconfig, { user: 'proxy', server: 'https://localhost:7443' });
-    const proxy = await cluster.startProxy({ kubeconfig, args: ['--api-servers-from-cluster'] });
+    const state = ['--state-dir', environment.temporary('state'), '--state-wait', '500ms'];
+    const start = () => cluster.startProxy({ kubeconfig, args: ['--api-servers-from-cluster', ...state] });
+    const proxy = await start();
     const before = await cluster.serve(web('before'), POD_ADDRESSES);
     const usable = async () =>
       metric(await environment.metricsText(), 'userspace_proxy_api_server_usable', `server="${host}"`);
     await waitFor('the endpoints of default/kubernetes are known', async () => (await usable()) === 1);
     relay.kill('SIGKILL');
-    const used = () => proxy.lines({ msg: 'Another API server is used from now on' });
-    await waitFor('it is used', () => used().length > 0);
-    assert.equal(used()[0]?.['server'], host);
+    const used = ({ log }: ProxyProcess) =>
+      waitFor('it is used', () => log.find(({ msg }) => msg === 'Another API server is used from now on'));
+    assert.equal((await used(proxy))['server'], host);
     const after = await admin.create('services', serviceObject(web('after')));
     await environment.waitForRules(after.spec.clusterIP, 1);
     await cluster.isUp(before, ['pod-1', 'pod-2', 'pod-3']);
+    // A node that boots while the server of its kubeconfig is away knows the others.
+    assert.equal(await proxy.stop(), 0);
+    assert.equal((await used(await start()))['server'], host);
+    const last = await admin.create('services', serviceObject(web('last')));
+    await environment.waitForRules(last.spec.clusterIP, 1);
   });
 });
 

@@ -90,6 +90,9 @@ describe('deploy/kustomize/base/daemonset.yaml', () => {
     const { healthzAddress } = configOf(deployedArguments({ node: 'node-1' }));
     const { livenessProbe, readinessProbe } = container;
     assert.deepEqual(livenessProbe.httpGet, { path: '/livez', port: healthzAddress?.port });
+    const { periodSeconds, timeoutSeconds, failureThreshold } = livenessProbe;
+    assert.equal(periodSeconds * failureThreshold, 60, "as systemd's watchdog");
+    assert.equal(timeoutSeconds, periodSeconds, 'a late answer counts');
     assert.deepEqual(readinessProbe.httpGet, { path: '/healthz', port: healthzAddress?.port });
   });
 });

@@ -25,6 +25,8 @@ export class NodeSide extends TcpSide<TcpConnection> {
   readonly #rest: Rest;
   /** While it is not read, Node does not notice that the stream ends. */
   #stall: Deadline | undefined;
+  /** One for all writes to this side, and none for a client that waits. */
+  #onTaken: ((err?: Error | null) => void) | undefined;
 
   constructor(
     connection: TcpConnection,
@@ -101,9 +103,14 @@ export class NodeSide extends TcpSide<TcpConnection> {
   }
 
   #give(peer: this, bytes: Buffer): void {
-    peer.socket.write(bytes, (err) => peer.#taken(err));
+    peer.#write(bytes);
     this.pending = peer.socket.writableLength;
     peer.wasSent();
+  }
+
+  #write(bytes: Buffer): void {
+    this.#onTaken ??= (err) => this.#taken(err);
+    this.socket.write(bytes, this.#onTaken);
   }
 
   /** The kernel has taken what was written to this side. */

@@ -69,9 +69,11 @@ const PORT_OPTIONS: { readonly [O in keyof PortOptions]-?: 'TCP' | 'UDP' | 'both
 
 /** Those of the options that have an effect on a port of this protocol. */
 export function portOptions(options: PortOptions, protocol: Protocol): PortOptions {
-  const of = Object.entries(PORT_OPTIONS) as [keyof PortOptions, string][];
-  const names = of.flatMap(([name, effect]) => (effect === 'both' || effect === protocol ? name : []));
-  return Object.fromEntries(names.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])));
+  const applies = ([name, value]: [string, unknown]) => {
+    const effect = PORT_OPTIONS[name as keyof PortOptions];
+    return value !== undefined && (effect === 'both' || effect === protocol);
+  };
+  return Object.fromEntries(Object.entries(options).filter(applies));
 }
 
 /** What a Service's annotations ask for (`kube-userspace-proxy/…`). What is absent is the node's default. */

@@ -72,6 +72,7 @@ export class ManifestSource implements ServiceSource {
   readonly #files: ManifestFiles;
   readonly #states = new Map<string, FileState>();
   readonly #objects = new NamedObjects();
+  readonly #served = { has: (id: ObjectId) => this.#eventOf(id)?.value !== undefined };
   readonly #mismatches = new Mismatches(this.#objects);
   readonly #clusterIpRanges: readonly Cidr[];
   readonly #rules: FileRules;
@@ -109,7 +110,7 @@ export class ManifestSource implements ServiceSource {
     };
     this.#saved = options.saved;
     this.#onChange = options.onChange ?? (() => {});
-    const isServed = (path: string) => this.#servedAt(path).next().value !== undefined;
+    const isServed = (path: string) => this.#servesAnyAt(path);
     this.#files = new ManifestFiles({ paths: this.#paths, isServed, clock: this.#clock, log: this.#log });
   }
 
@@ -130,17 +131,14 @@ export class ManifestSource implements ServiceSource {
 
   /** What is wrong with the files now. */
   *findings(): Generator<Finding> {
-    const served = { has: (id: ObjectId) => this.#isServed(id) };
-    for (const state of this.#states.values()) yield* findingsOf(state, served);
+    for (const state of this.#states.values()) yield* findingsOf(state, this.#served);
     for (const { path, err } of this.#files.failing) {
-      const isServed = this.#servedAt(path).next().value !== undefined;
-      yield findingOf(isServed ? 'warn' : 'fail', 'Manifests cannot be read', { file: path, err });
+      yield findingOf(this.#servesAnyAt(path) ? 'warn' : 'fail', 'Manifests cannot be read', { file: path, err });
     }
   }
 
   *unusable(): Generator<Unusable> {
-    const served = { has: (id: ObjectId) => this.#isServed(id) };
-    for (const [file, state] of this.#states) yield* unusableOf(file, state, served);
+    for (const [file, state] of this.#states) yield* unusableOf(file, state, this.#served);
     for (const { path, err } of this.#files.failing) yield { subject: path, usable: [], place: path, err };
   }
 
@@ -151,7 +149,7 @@ export class ManifestSource implements ServiceSource {
   }
 
   serves({ subject, usable }: Unusable): boolean {
-    if (this.#isServed(subject as ObjectId)) return true;
+    if (this.#served.has(subject as ObjectId)) return true;
     const others = new Set(usable);
     return [...this.#servedAt(subject)].some((id) => !others.has(id));
   }
@@ -159,10 +157,6 @@ export class ManifestSource implements ServiceSource {
   /** All that is served, be its file in order or not. */
   contents(): Generator<SavedObject> {
     return savedObjects(this.#states.values());
-  }
-
-  #isServed(id: ObjectId): boolean {
-    return this.#eventOf(id)?.value !== undefined;
   }
 
   /** As it is written. */
@@ -175,6 +169,10 @@ export class ManifestSource implements ServiceSource {
     const state = this.#states.get(path);
     const states = state === undefined ? this.#states : [[path, state] as const];
     for (const [file, each] of states) if (file === path || dirname(file) === path) yield* servedOf(each);
+  }
+
+  #servesAnyAt(path: string): boolean {
+    return this.#servedAt(path).next().value !== undefined;
   }
 
   #watch(path: string, number: PathNumber): void {

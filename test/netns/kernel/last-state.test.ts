@@ -8,12 +8,13 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  statSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe, type TestContext, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { encodeObject } from '../../../src/kubernetes/objects/encode.ts';
 import type { KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
@@ -59,6 +60,26 @@ function served(name: string, clusterIP: string): object[] {
   const ports = [{ port: 80, target: TCP.name }];
   const endpoints = POD_ADDRESSES.map((each) => ({ address: each }));
   return [...serviceObjects({ name, clusterIP, ports }), sliceObject(name, ports, endpoints)];
+}
+
+/** Some 100 KB. */
+function large(name: string, clusterIP: string): object[] {
+  const ports = [{ port: 80, target: TCP.name }];
+  const endpoints = Array.from({ length: 1_000 }, (_, index) => ({ address: `10.250.${index >> 8}.${index & 255}` }));
+  return [...serviceObjects({ name, clusterIP, ports }), sliceObject(name, ports, endpoints)];
+}
+
+/** A group whose processes write 24 KiB a second to this disk; `undefined` where the kernel limits no disks. */
+function throttledGroup(device: string): string | undefined {
+  const [v1, v2] = ['/sys/fs/cgroup/blkio', '/sys/fs/cgroup'];
+  const rate = 24 << 10;
+  const isV1 = existsSync(v1);
+  if (!isV1 && !existsSync(join(v2, 'io.stat'))) return undefined;
+  const group = join(isV1 ? v1 : v2, `kube-userspace-proxy-test-${process.pid}`);
+  mkdirSync(group);
+  if (isV1) writeFileSync(join(group, 'blkio.throttle.write_bps_device'), `${device} ${rate}`);
+  else writeFileSync(join(group, 'io.max'), `${device} wbps=${rate}`);
+  return group;
 }
 
 const faults = ({ log }: ProxyProcess) => log.filter(({ msg }) => FAULT.test(msg)).length;
@@ -110,7 +131,7 @@ describe('the last state', () => {
   /** Its endpoints may come after its rules. */
   const answers = (host: string) =>
     waitFor(`an answer at ${host}`, () =>
-      environment.client.call('request', { host, port: 80 }).catch(() => undefined),
+      environment.client.call('request', { host, port: 80, timeoutMs: 1_000 }).catch(() => undefined),
     );
 
   test(`${SERVICES} Services from the disk have all of their rules as soon as from manifests, and are served`, async (context) => {
@@ -175,8 +196,13 @@ describe('the last state', () => {
     await answers('10.96.3.2');
   });
 
-  test('a disk that hangs delays no change, and the end of the program or an upgrade by seconds', async (context) => {
-    const [image, directory] = [join(disk, 'image'), join(disk, 'hangs')];
+  /** A file system of its own, on a disk of its own. */
+  async function onDisk(
+    context: TestContext,
+    name: string,
+    use: (directory: string, device: string) => Promise<void>,
+  ): Promise<void> {
+    const [image, directory] = [join(disk, `${name}-image`), join(disk, name)];
     writeFileSync(image, '');
     truncateSync(image, 2 << 20);
     execFileSync('mkfs.ext4', ['-q', image]);
@@ -184,43 +210,83 @@ describe('the last state', () => {
     const { status, stderr } = spawnSync('mount', ['-o', 'loop', image, directory], { encoding: 'utf8' });
     if (status !== 0) return context.skip(`no loop devices here: ${stderr}`);
     chmodSync(directory, 0o700);
-    let successor: number | undefined;
-    // Who writes to it waits in the kernel, where not even SIGKILL reaches, as with a disk that does not answer.
-    const freeze = (how: '--freeze' | '--unfreeze') => spawnSync('fsfreeze', [how, directory], { encoding: 'utf8' });
+    const [device = ''] = execFileSync('stat', ['-c', '%Hd:%Ld', directory], { encoding: 'utf8' }).split('\n');
     try {
-      const server = await ApiServer.start(environment.topology.node);
-      await server.set(...served('web', '10.96.3.1'));
-      const proxy = await start(server.url, '--state-dir', directory);
-      await answers('10.96.3.1');
-      await hasStarted(proxy);
-      assert.deepEqual(freeze('--freeze').status, 0);
-      await server.set(...served('late', '10.96.3.2'));
-      await answers('10.96.3.2');
-      proxy.kill(isFast ? 'SIGHUP' : 'SIGTERM');
-      const isStuck = () => proxy.waitsIn().some((place) => place.includes('percpu_rwsem'));
-      await waitFor('it waits for the disk', isStuck);
-      if (isFast) {
+      await use(directory, device);
+    } finally {
+      execFileSync('umount', ['--lazy', directory]);
+      rmSync(image);
+    }
+  }
+
+  test('a disk that hangs delays no change, and the end of the program or an upgrade by seconds', async (context) =>
+    await onDisk(context, 'hangs', async (directory) => {
+      let successor: number | undefined;
+      // Who writes to it waits in the kernel, where not even SIGKILL reaches, as with a disk that does not answer.
+      const freeze = (how: '--freeze' | '--unfreeze') => spawnSync('fsfreeze', [how, directory], { encoding: 'utf8' });
+      try {
+        const server = await ApiServer.start(environment.topology.node);
+        await server.set(...served('web', '10.96.3.1'));
+        const proxy = await start(server.url, '--state-dir', directory);
+        await answers('10.96.3.1');
+        await hasStarted(proxy);
+        assert.deepEqual(freeze('--freeze').status, 0);
+        await server.set(...served('late', '10.96.3.2'));
+        await answers('10.96.3.2');
+        proxy.kill(isFast ? 'SIGHUP' : 'SIGTERM');
+        const isStuck = () => proxy.waitsIn().some((place) => place.includes('percpu_rwsem'));
+        await waitFor('it waits for the disk', isStuck);
+        if (isFast) {
+          await server.set(...served('later', '10.96.3.3'));
+          await answers('10.96.3.3');
+        }
+        const fault = await waitFor('the fault', () => proxy.log.find(({ msg }) => FAULT.test(msg)));
+        assert.equal(fault['err'], 'it takes longer than 5 s');
+        if (isFast) successor = await upgraded(proxy);
+        assert.ok(isStuck());
+        freeze('--unfreeze');
+        await waitFor('it ends', () => !proxy.running);
+        assert.equal(proxy.lines({ err: fault['err'] }).length, 1, proxy.tail());
+        if (successor === undefined) return;
+        await answers('10.96.3.3');
+        process.kill(successor, 'SIGTERM');
+        const written = () => readFileSync(join(directory, 'last-state'), 'utf8').includes('"name":"later"');
+        await waitFor('the successor writes it', () => existsSync(join(directory, 'last-state')) && written());
+      } finally {
+        freeze('--unfreeze');
+        if (successor !== undefined) end(successor);
+      }
+    }));
+
+  test('a slow disk delays no change, and is no fault', async (context) =>
+    await onDisk(context, 'slow', async (directory, device) => {
+      const group = throttledGroup(device);
+      if (group === undefined) return context.skip('no block I/O controller here');
+      try {
+        const server = await ApiServer.start(environment.topology.node);
+        await server.set(...served('web', '10.96.3.1'), ...large('large', '10.96.3.9'));
+        const proxy = await start(server.url, '--state-dir', directory);
+        writeFileSync(join(group, 'cgroup.procs'), String(proxy.pid));
+        await answers('10.96.3.1');
+        const isWriting = () => existsSync(join(directory, 'last-state.new'));
+        await waitFor('it writes', isWriting);
+        const begunAt = performance.now();
         await server.set(...served('later', '10.96.3.3'));
         await answers('10.96.3.3');
+        assert.ok(isWriting());
+        await waitFor('it has written', () => !isWriting());
+        context.diagnostic(
+          `${statSync(join(directory, 'last-state')).size} bytes in ${performance.now() - begunAt} ms`,
+        );
+        assert.match(readFileSync(join(directory, 'last-state'), 'utf8'), /"name":"web"/);
+        assert.equal(await proxy.stop(), 0);
+        assert.equal(faults(proxy), 0, proxy.tail());
+        assert.match(readFileSync(join(directory, 'last-state'), 'utf8'), /"name":"later"/);
+      } finally {
+        // The helper may end a moment later.
+        await waitFor('nobody is in the group', () => spawnSync('rmdir', [group]).status === 0);
       }
-      const fault = await waitFor('the fault', () => proxy.log.find(({ msg }) => FAULT.test(msg)));
-      assert.equal(fault['err'], 'it takes longer than 5 s');
-      if (isFast) successor = await upgraded(proxy);
-      assert.ok(isStuck());
-      freeze('--unfreeze');
-      await waitFor('it ends', () => !proxy.running);
-      assert.equal(proxy.lines({ err: fault['err'] }).length, 1, proxy.tail());
-      if (successor === undefined) return;
-      await answers('10.96.3.3');
-      process.kill(successor, 'SIGTERM');
-      const written = () => readFileSync(join(directory, 'last-state'), 'utf8').includes('"name":"later"');
-      await waitFor('the successor writes it', () => existsSync(join(directory, 'last-state')) && written());
-    } finally {
-      freeze('--unfreeze');
-      if (successor !== undefined) end(successor);
-      execFileSync('umount', ['--lazy', directory]);
-    }
-  });
+    }));
 
   test('who reaches the server never waits, and never uses the file; nor does the successor of an upgrade', async () => {
     const directory = join(disk, 'unused');

@@ -26,7 +26,7 @@ const TRIES = {
   moreFailed: { refused: 1, timeout: 2, unreachable: 3, other: 4 },
 } as const;
 const ACCOUNT = { closedPort: 'test/gone', beganAt: 6.5, tries: TRIES, waitedMs: 250 } as const;
-const WAIT = { waitedMs: 300, leftMs: 29_700, freshMs: 4_700 };
+const WAIT = { at: 7.5, waitedMs: 300, leftMs: 29_700, freshMs: 4_700 };
 
 const PORT: Full<Omit<PortState, 'counters' | 'endpointCounters'>> = {
   id: 'test/web',

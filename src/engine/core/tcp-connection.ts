@@ -243,12 +243,12 @@ export abstract class TcpConnection<Each extends Target, Place extends Port<Each
 
   /** It has waited in another process. */
   protected awaitAgain(record: WaitRecord): void {
-    this.#waiter = new Waiter(this, record, this.port.thread.nowMs);
+    this.#waiter = Waiter.again(this, record, this.port.thread);
     if (this.#await(this.port.causeOf('no-endpoints'))) this.#watch();
   }
 
   protected get waitRecord(): WaitRecord | undefined {
-    return this.#waiter?.record(this.port.thread.nowMs);
+    return this.#waiter?.record(this.port.thread);
   }
 
   protected join(target: Each, side: Side): void {

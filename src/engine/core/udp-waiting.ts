@@ -24,12 +24,13 @@ export class WaitingClient<From extends FlowClient> implements Guest {
 
   /** `past`: if it has waited before, here or in another process. */
   constructor(room: Room<From>, from: From, past?: Waiter | WaitRecord, backlog = new Backlog(room.port)) {
-    const { nowMs } = room.port.thread;
+    const { thread } = room.port;
     this.from = from;
     this.backlog = backlog;
-    this.waiter = past instanceof Waiter ? past : new Waiter(this, past, nowMs);
+    if (past instanceof Waiter) this.waiter = past;
+    else this.waiter = past === undefined ? new Waiter(this) : Waiter.again(this, past, thread);
     this.waiter.guest = this;
-    if (!Number.isFinite(this.waiter.staleMs)) this.waiter.heard(nowMs);
+    if (!Number.isFinite(this.waiter.staleMs)) this.waiter.heard(thread.nowMs);
     this.#room = room;
   }
 

@@ -3,7 +3,7 @@ import { type OpenConnection, type Refusal, waitTimeOf } from '../../model/data-
 import type { Member } from '../../services/member.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import { Alarm, Deadline, Deadlines, type Task } from './deadlines.ts';
-import type { Port } from './port.ts';
+import type { Port, Thread } from './port.ts';
 
 /** So many clients are served in one turn: to dial for them takes a few milliseconds. */
 const SERVED_PER_TURN = 64;
@@ -39,6 +39,8 @@ export const REFUSAL: Readonly<Record<Cause, Refusal>> = {
 
 /** For a successor. */
 export interface WaitRecord {
+  /** When the rest was so, in milliseconds since 1970: clients wait on while they are handed over. */
+  readonly at?: number;
   readonly waitedMs: number;
   readonly leftMs: number;
   /** Of a UDP client: until its last datagram is too old. */
@@ -80,20 +82,27 @@ export class Waiter {
   later: Waiter | undefined;
   readonly deadline = new Deadline(this);
 
-  constructor(guest: Guest, record?: WaitRecord, nowMs = 0) {
+  constructor(guest: Guest) {
     this.guest = guest;
-    if (record === undefined) return;
-    this.isKnown = true;
-    this.sinceMs = nowMs - record.waitedMs;
-    this.dueMs = nowMs + record.leftMs;
-    if (record.freshMs !== undefined) this.staleMs = nowMs + record.freshMs;
-    this.hadForEndpoints = true;
-    this.hadWhileFull = true;
   }
 
-  record(nowMs: number): WaitRecord {
+  /** It has waited in another process. */
+  static again(guest: Guest, { at, waitedMs, leftMs, freshMs }: WaitRecord, { nowMs, clock }: Thread): Waiter {
+    const waiter = new Waiter(guest);
+    const recordedMs = at === undefined ? nowMs : nowMs - Math.max(0, clock.wallNow() - at);
+    waiter.isKnown = true;
+    waiter.sinceMs = recordedMs - waitedMs;
+    waiter.dueMs = recordedMs + leftMs;
+    if (freshMs !== undefined) waiter.staleMs = recordedMs + freshMs;
+    waiter.hadForEndpoints = true;
+    waiter.hadWhileFull = true;
+    return waiter;
+  }
+
+  record({ nowMs, clock }: Thread): WaitRecord {
     const { sinceMs, dueMs, staleMs } = this;
     return {
+      at: clock.wallNow(),
       waitedMs: wholeMsLeft(nowMs - sinceMs),
       leftMs: wholeMsLeft(dueMs - nowMs),
       ...(Number.isFinite(staleMs) && { freshMs: wholeMsLeft(staleMs - nowMs) }),

@@ -96,9 +96,8 @@ export class UdpListener extends Listener implements FlowHost {
 
   /** Of clients that wait for an endpoint. */
   *waiting(): Generator<WaitingRecord, undefined> {
-    const { nowMs } = this.port.worker;
     for (const { from, backlog, waiter } of this.#flows.waiting) {
-      yield { ...waitingRecord(this.port, from, backlog.datagrams), waiting: waiter.record(nowMs) };
+      yield { ...waitingRecord(this.port, from, backlog.datagrams), waiting: waiter.record(this.port.thread) };
     }
   }
 

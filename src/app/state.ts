@@ -1,5 +1,6 @@
 import type { ManifestsConfig, StateConfig } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
+import { allLocalAddresses } from '../kernel/addresses.ts';
 import { readIfThere } from '../kernel/files.ts';
 import type { ApiServers } from '../kubernetes/api-servers.ts';
 import type { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
@@ -36,8 +37,13 @@ export async function keepLastState(
   { directory, waitMs, maxAgeMs, criSocket }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
 ): Promise<{ readonly source: LastState; readonly state: KeptState }> {
-  const { file, bootId, keeper } = keep(directory, log, {
-    of: () => ({ node, source: 'kubernetes', ...(api.cluster !== undefined && { cluster: api.cluster }) }),
+  const { file, keeper } = keep(directory, log, {
+    of: () => ({
+      node,
+      source: 'kubernetes',
+      ...(api.cluster !== undefined && { cluster: api.cluster }),
+      bootId: source.bootId,
+    }),
     contents: () => source.contents(),
     isCurrent: () => server.status().connected,
   });
@@ -48,7 +54,8 @@ export async function keepLastState(
     cluster: () => api.cluster,
     waitMs,
     maxAgeMs,
-    bootId,
+    bootId: currentBootId(),
+    localAddresses: allLocalAddresses,
     runtime:
       criSocket === undefined
         ? undefined
@@ -74,7 +81,7 @@ export async function keepLastGoodManifests(
   { directory, maxAgeMs }: StateConfig,
   { nodeName: node, log }: Pick<SourceSetup, 'nodeName' | 'log'>,
 ): Promise<{ readonly source: ManifestSource; readonly state: KeptState }> {
-  const of = { node, source: 'manifests' } as const;
+  const of = { node, source: 'manifests', bootId: currentBootId() } as const;
   const { file, keeper } = keep(directory, log, {
     of: () => of,
     contents: () => source.contents(),
@@ -89,15 +96,13 @@ export async function keepLastGoodManifests(
 }
 
 interface Kept extends Pick<StateKeeperOptions, 'contents' | 'isCurrent'> {
-  readonly of: () => Omit<Provenance, 'bootId'>;
+  readonly of: () => Provenance;
 }
 
 /** The file in this directory, and who writes it. */
 function keep(directory: string, log: Log, { of, ...kept }: Kept) {
   const file = new StateFile({ directory, files: DISK, clock });
-  const bootId = currentBootId();
-  const provenance = () => ({ ...of(), bootId });
-  return { file, bootId, keeper: new StateKeeper({ file, program: VERSION, provenance, ...kept, clock, log }) };
+  return { file, keeper: new StateKeeper({ file, program: VERSION, provenance: of, ...kept, clock, log }) };
 }
 
 /** Of this start of the machine. */

@@ -17,7 +17,7 @@ import { type Address, type Cidr, cidrMatcher, type IpFamily } from '../model/ad
 import { findingText, goesWithout } from '../model/finding.ts';
 import { partsOf, type Service, type ServiceKey, type ServicePortName } from '../model/service.ts';
 import { DESTINATION_KINDS, destinations, heldBy, type ServicePort } from '../model/service-port.ts';
-import type { SourceEvent } from '../model/source.ts';
+import { idOf, type SourceEvent } from '../model/source.ts';
 import type { NoEndpoints } from '../model/view.ts';
 import { refusedOptions } from '../services/derive-service-ports.ts';
 import { endpointAddresses } from '../services/known-addresses.ts';
@@ -131,7 +131,7 @@ async function checkManifests(
   const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), clock, log });
   const objects = new Map<string, SourceEvent>();
   const apply = (events: readonly SourceEvent[]) => {
-    for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
+    for (const event of events) objects.set(idOf(event), event);
   };
   try {
     const synced = new Promise<void>((resolve, reject) => {

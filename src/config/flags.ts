@@ -155,8 +155,8 @@ export const FLAGS = {
       {
         fallbackText: 'it is not asked',
         describe:
-          'socket of the container runtime, such as unix:///run/containerd/containerd.sock; while a state of an earlier ' +
-          "boot is served, it is asked for the addresses that this node's own pods have now",
+          'socket of the container runtime, such as unix:///run/containerd/containerd.sock; after a boot it is asked for ' +
+          "the addresses that this node's own pods have now, until the API server says something new of them",
       },
     ),
   }),

@@ -1,5 +1,5 @@
 import type { Endpoint } from '../model/endpoint.ts';
-import type { SourceEvent } from '../model/source.ts';
+import { idOf, type SourceEvent } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import { LineSplitter } from '../util/line-splitter.ts';
 import { Field } from '../util/untrusted.ts';
@@ -43,7 +43,7 @@ export class ClusterFacts {
         this.#uid = change.value.uid;
         continue;
       }
-      const name = `${change.kind} ${change.key}`;
+      const name = idOf(change);
       const servers = serversIn(change);
       isNews ||= servers !== undefined || this.#servers.has(name);
       if (servers === undefined) this.#servers.delete(name);

@@ -39,6 +39,11 @@ export type SourceEvent =
   | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints | undefined }
   | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice | undefined };
 
+/** Tells the object of an event from all others. */
+export function idOf({ kind, key }: SourceEvent): string {
+  return `${kind} ${key}`;
+}
+
 /** One of the API servers that may be used. Times are milliseconds since 1970. */
 export interface ApiServerStatus {
   /** `host:port` */

@@ -5,7 +5,7 @@ import { decodeServiceCidr, encodeServiceCidr } from '../kubernetes/service-cidr
 import type { Address, Cidr } from '../model/address.ts';
 import type { PodAddresses } from '../model/pod-addresses.ts';
 import type { SavedObject } from '../model/saved-object.ts';
-import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
+import { type ApiStatus, idOf, type ServiceSource, type SourceEvent, type SourceSink } from '../model/source.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log, LogFields } from '../util/log.ts';
 import { rfc3339 } from '../util/timestamp.ts';
@@ -13,7 +13,7 @@ import { isObject } from '../util/untrusted.ts';
 import { eachInSlices } from '../util/wait.ts';
 import { Followed } from './followed.ts';
 import { type Head, UnusableState } from './format.ts';
-import { OwnPods } from './own-pods.ts';
+import { OwnPods, type OwnPodsOptions } from './own-pods.ts';
 import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
 
 export interface LastStateOptions {
@@ -33,6 +33,7 @@ export interface LastStateOptions {
   readonly onRecall: (objects: readonly KubernetesObject[]) => void;
   /** The kernel's, of this start of the machine. */
   readonly bootId: string;
+  readonly localAddresses: OwnPodsOptions['localAddresses'];
   /** Missing without `--cri-endpoint`. */
   readonly runtime: PodAddresses | undefined;
   readonly clock: Clock;
@@ -43,10 +44,11 @@ export interface LastStateOptions {
  * What an API server has said last, with its answer or without: stands between the source and everything behind it. It
  * passes on all that the source says. When the first lists do not come in time, it delivers the state on disk as if the
  * source had said it. When they come after all, what they do not have is removed, so that all the rest stays as it is.
+ * Whoever says it, what has not changed since an earlier boot is doubtful.
  */
 export class LastState {
   readonly #options: LastStateOptions;
-  /** All that was delivered and stands. */
+  /** All that was said and stands. */
   readonly #known = new Map<string, KubernetesObject>();
   readonly node = new Followed<NodeStatus>(() => this.#changed());
   /** The blocks that cluster IPs come from. */
@@ -55,13 +57,17 @@ export class LastState {
   #told: Set<string> | undefined = new Set();
   /** While it is served. */
   #served: Pick<SavedState, 'head' | 'knownAt'> | undefined;
-  /** Those of an earlier boot. */
-  #ownPods: OwnPods | undefined;
+  readonly #ownPods: OwnPods;
+  /** Of the state on disk, if that is of an earlier boot. */
+  #earlierBoot: string | undefined;
+  /** Resolves when it is known what is doubtful. */
+  #recalled: Promise<void> = Promise.resolve();
   #wait: Timer | undefined;
   #sink: SourceSink | undefined;
 
   constructor(options: LastStateOptions) {
     this.#options = options;
+    this.#ownPods = new OwnPods({ ...options, onChange: (objects) => this.#moved(objects) });
   }
 
   async start(sink: SourceSink): Promise<void> {
@@ -70,10 +76,13 @@ export class LastState {
       apply: (events) => this.#apply(events),
       synced: () => this.#synced(),
     });
+    // Beside the first lists, which do not wait for a disk.
+    this.#recalled = this.#recall();
   }
 
   async stop(): Promise<void> {
     this.#wait?.cancel();
+    this.#ownPods.stop();
     await this.#options.source.stop();
   }
 
@@ -85,12 +94,21 @@ export class LastState {
 
   /** A dial failed. */
   endpointFailed(address: Address): void {
-    this.#ownPods?.failed(address);
+    this.#ownPods.failed(address);
   }
 
   /** The time of the state on disk while that is served, in milliseconds since 1970. */
   get servedOf(): number | undefined {
     return this.#served?.knownAt;
+  }
+
+  /**
+   * In which boot that what is known was said. While the container runtime contradicts it, it is not of this one: the
+   * next start must doubt it, too.
+   */
+  get bootId(): string {
+    const { bootId } = this.#options;
+    return this.#ownPods.differs ? (this.#earlierBoot ?? bootId) : bootId;
   }
 
   /** In an order of their own, so that the same objects are the same text. */
@@ -111,7 +129,7 @@ export class LastState {
       if (isPresent(event)) this.#known.set(id, event);
       else this.#known.delete(id);
     }
-    this.#sink?.apply(events);
+    this.#sink?.apply(this.#ownPods.pass(events));
     this.#changed();
   }
 
@@ -126,14 +144,13 @@ export class LastState {
     const served = this.#served;
     this.#told = undefined;
     this.#served = undefined;
-    this.#ownPods?.stop();
-    this.#ownPods = undefined;
     if (served === undefined) {
       this.#sink?.synced();
     } else {
-      const gone = [...this.#known].filter(([id]) => !told?.has(id)).map(([, event]) => event);
-      for (const event of gone) this.#known.delete(idOf(event));
-      if (gone.length > 0) this.#sink?.apply(gone.map((event) => ({ ...event, value: undefined })));
+      const lost = [...this.#known].filter(([id]) => !told?.has(id)).map(([, event]) => event);
+      for (const event of lost) this.#known.delete(idOf(event));
+      const gone = lost.map((event) => ({ ...event, value: undefined }));
+      if (gone.length > 0) this.#sink?.apply(this.#ownPods.pass(gone));
       const message = 'The API server has answered; what it says replaces the state on disk';
       log.info(message, { of: rfc3339(served.knownAt), removed: gone.length });
       if (isOther(served.head, cluster)) {
@@ -146,6 +163,30 @@ export class LastState {
     this.#changed();
   }
 
+  /** What the state on disk says of an earlier boot is doubtful for as long as it does not change. Never rejects. */
+  async #recall(): Promise<void> {
+    const { file, node, bootId, clock } = this.#options;
+    try {
+      // However old it is, for nothing of it is served.
+      const saved = await file.read({ node, source: 'kubernetes' }, 0);
+      if (saved === undefined || saved.head.bootId === bootId) return;
+      const objects: KubernetesObject[] = [];
+      await eachInSlices(clock, saved.objects, ({ object }) => {
+        const read = isObject(object) && object['kind'] !== 'Service' ? decodeSaved(object) : undefined;
+        if (read !== undefined) objects.push(read);
+      });
+      this.#earlierBoot = saved.head.bootId;
+      this.#ownPods.recall(objects);
+      // The lists may have been faster.
+      const known = objects.flatMap((object) => this.#known.get(idOf(object)) ?? []);
+      const passed = this.#ownPods.pass(known);
+      const doubtful = passed.filter((event, index) => event !== known[index]);
+      if (doubtful.length > 0) this.#sink?.apply(doubtful);
+    } catch {
+      // Who falls back on it says so; for others, it is replaced.
+    }
+  }
+
   /** Never rejects. */
   async #fallBack(): Promise<void> {
     const { file, node, maxAgeMs, waitMs, source, clock, log } = this.#options;
@@ -155,6 +196,7 @@ export class LastState {
       source.status().lastContactAt === undefined
         ? `the API server has not answered within ${waited}`
         : `the lists of the API server are not complete after ${waited}`;
+    await this.#recalled;
     try {
       const saved = await file.read({ node, source: 'kubernetes' }, maxAgeMs);
       if (saved === undefined) {
@@ -177,41 +219,30 @@ export class LastState {
   }
 
   #deliver(saved: SavedState, values: readonly SavedValue[], why: LogFields): void {
-    const { bootId, onRecall, log } = this.#options;
+    const { onRecall, log } = this.#options;
     const told = this.#told;
     // The lists have come while the file was read.
     if (told === undefined) return;
-    const news: KubernetesObject[] = [];
+    const objects: KubernetesObject[] = [];
     for (const each of values) {
       if (each.kind === 'Node') this.node.restore(each.value);
       else if (each.kind === 'ServiceCIDR') this.serviceCidrs.restore(each.value);
-      else if (!told.has(idOf(each))) news.push(each);
+      else if (!told.has(idOf(each))) objects.push(each);
     }
-    if (saved.head.bootId !== bootId) {
-      this.#ownPods = new OwnPods(news, { ...this.#options, onChange: (objects) => this.#moved(objects) });
-    }
-    const doubtful = new Map(this.#ownPods?.objects.map((object) => [idOf(object), object]));
-    const objects = news.map((event) => doubtful.get(idOf(event)) ?? event);
     for (const object of objects) this.#known.set(idOf(object), object);
     const { head, knownAt } = saved;
     this.#served = { head, knownAt };
     log.warn('The state on disk is served until the API server answers', { of: rfc3339(knownAt), ...why });
-    this.#sink?.apply(objects);
+    this.#sink?.apply(this.#ownPods.pass(objects));
     this.#sink?.synced();
     onRecall(objects);
-    void this.#ownPods?.look();
   }
 
-  /** Pods of this node are elsewhere, unless the API server has said so itself by now. */
+  /** Pods of this node are elsewhere. */
   #moved(objects: readonly KubernetesObject[]): void {
-    const news = objects.filter((object) => !this.#told?.has(idOf(object)));
-    for (const object of news) this.#known.set(idOf(object), object);
-    this.#sink?.apply(news);
+    this.#sink?.apply(objects);
+    this.#changed();
   }
-}
-
-function idOf({ kind, key }: SourceEvent): string {
-  return `${kind} ${key}`;
 }
 
 function isOther({ cluster }: Head, current: string | undefined): boolean {

@@ -1,8 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
+import { encodeObject } from '../kubernetes/objects/encode.ts';
+import { isPresent, type KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
 import { type Address, familyOf } from '../model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../model/endpoint.ts';
 import type { PodAddresses, PodKey } from '../model/pod-addresses.ts';
+import { idOf, type SourceEvent } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
@@ -11,9 +13,13 @@ import { messageOf } from '../util/text.ts';
 /** An endpoint that fails is a reason to ask, and many may fail at once. */
 const ASK_EVERY_MS = 1_000;
 
+type Found = ReadonlyMap<PodKey, readonly Address[]>;
+
 export interface OwnPodsOptions {
   /** This node. */
   readonly node: string;
+  /** Of this machine, now: what is there has not moved. */
+  readonly localAddresses: () => readonly Address[];
   /** Missing without `--cri-endpoint`. */
   readonly runtime: PodAddresses | undefined;
   /** Objects in which an endpoint has another address, or is doubtful no more, or again. */
@@ -23,81 +29,143 @@ export interface OwnPodsOptions {
 }
 
 /**
- * The endpoints of this node in a state of an earlier boot. Their pods have been made anew, mostly at other addresses
- * (openyurt#2809), so each is doubtful until it answers, or until the container runtime says where it is.
+ * The endpoints of this node in objects that are what they were before the machine started anew. Whoever says so, the
+ * state on disk or a cache in front of the API server, knows nothing of that start: pods have been made anew, mostly at
+ * other addresses (openyurt#2809). So each is doubtful until it answers, until the container runtime says where it is,
+ * or until its object changes.
  */
 export class OwnPods {
   readonly #options: OwnPodsOptions;
   readonly #fault: LastingFault;
-  /** As the state had them. */
-  readonly #saved: readonly KubernetesObject[];
-  readonly #pods: ReadonlySet<PodKey>;
-  /** What was told last, in the order of {@link #saved}. */
-  #told: readonly KubernetesObject[];
-  /** Of all of them, as they were told. */
-  #addresses: ReadonlySet<string>;
+  /** Addresses of this machine. */
+  #local: ReadonlySet<Address> = new Set();
+  /** Unchanged since before the start of the machine, as far as anybody has said. */
+  readonly #earlier = new Map<string, KubernetesObject>();
+  /** Those that have been passed on, as they were then. */
+  readonly #told = new Map<string, KubernetesObject>();
+  #found: Found = new Map();
+  #asking: Promise<void> | undefined;
   #askedAtMs = Number.NEGATIVE_INFINITY;
-  #isAsking = false;
   #isOver = false;
 
-  constructor(objects: readonly KubernetesObject[], options: OwnPodsOptions) {
+  constructor(options: OwnPodsOptions) {
     this.#options = options;
-    const { node, log } = options;
-    this.#saved = objects.filter((object) => endpointsOf(object).some(({ nodeName }) => nodeName === node));
-    this.#pods = new Set(
-      this.#saved.flatMap((object) =>
-        endpointsOf(object).flatMap((each) => (each.nodeName === node ? (podOf(object, each) ?? []) : [])),
-      ),
-    );
-    this.#told = this.#saved.map((object) => settle(object, node, new Map()));
-    this.#addresses = addressesOn(node, this.#told);
     this.#fault = new LastingFault({
-      log,
+      log: options.log,
       begun: 'The container runtime does not say where the pods of this node are; endpoints of before are tried last',
       over: 'The container runtime says where the pods of this node are',
     });
   }
 
-  /** Those with endpoints of this node, all of which are doubtful at first. */
-  get objects(): readonly KubernetesObject[] {
-    return this.#told;
+  /** What was said before the machine started anew. */
+  recall(objects: Iterable<KubernetesObject>): void {
+    this.#local = new Set(this.#options.localAddresses());
+    for (const object of objects) if (this.#ownOf(object).length > 0) this.#earlier.set(idOf(object), object);
   }
 
-  /** Asks the container runtime at once, and again when an endpoint fails. Never rejects. */
-  async look(): Promise<void> {
-    const { node, runtime, onChange, clock } = this.#options;
-    if (runtime === undefined || this.#isAsking || this.#isOver || this.#pods.size === 0) return;
-    this.#isAsking = true;
-    this.#askedAtMs = clock.now();
-    try {
-      const found = await runtime.addressesOf(this.#pods);
-      if (this.#isOver) return;
-      const before = this.#told;
-      this.#told = this.#saved.map((object, index) => {
-        const now = settle(object, node, found);
-        return isDeepStrictEqual(now, before[index]) ? (before[index] as KubernetesObject) : now;
-      });
-      this.#addresses = addressesOn(node, this.#told);
-      const changed = this.#told.filter((object, index) => object !== before[index]);
-      if (changed.length > 0) onChange(changed);
-      this.#fault.succeeded();
-    } catch (error) {
-      this.#fault.failed(messageOf(error));
-    } finally {
-      this.#isAsking = false;
-    }
+  /** The events as they are to be told: those of objects that are what they were have doubtful endpoints. */
+  pass(events: readonly SourceEvent[]): readonly SourceEvent[] {
+    if (this.#earlier.size === 0) return events;
+    const passed = events.map((event) => this.#pass(event));
+    if (passed.some((event, index) => event !== events[index])) void this.look();
+    return passed;
+  }
+
+  /** Whether the container runtime does not confirm, so far, what was said of the endpoints. */
+  get differs(): boolean {
+    if (this.#options.runtime === undefined) return false;
+    return [...this.#told].some(([id, told]) => told !== this.#earlier.get(id));
+  }
+
+  /** Asks the container runtime, as is done of itself when there is a doubt. Never rejects. */
+  look(): Promise<void> {
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = undefined;
+    });
+    return this.#asking;
   }
 
   /** A dial to it failed: its pod may have moved. */
   failed(address: Address): void {
-    const { clock } = this.#options;
-    if (clock.now() - this.#askedAtMs >= ASK_EVERY_MS && this.#addresses.has(address)) void this.look();
+    if (this.#told.size === 0 || this.#options.clock.now() - this.#askedAtMs < ASK_EVERY_MS) return;
+    const isOwn = [...this.#told.values()].some((object) => this.#ownOf(object).some((own) => own.address === address));
+    if (isOwn) void this.look();
   }
 
-  /** The API server has said where they are. */
   stop(): void {
     this.#isOver = true;
   }
+
+  #pass(event: SourceEvent): SourceEvent {
+    const id = idOf(event);
+    const before = this.#earlier.get(id);
+    if (before === undefined) return event;
+    if (!isPresent(event) || !isSame(event, before)) {
+      this.#earlier.delete(id);
+      this.#told.delete(id);
+      return event;
+    }
+    const told = this.#settle(event);
+    this.#earlier.set(id, event);
+    this.#told.set(id, told);
+    return told;
+  }
+
+  async #ask(): Promise<void> {
+    const { runtime, onChange, clock } = this.#options;
+    const pods = new Set(
+      [...this.#told.values()].flatMap((object) => this.#ownOf(object).flatMap((each) => podOf(object, each) ?? [])),
+    );
+    if (runtime === undefined || this.#isOver || pods.size === 0) return;
+    this.#askedAtMs = clock.now();
+    try {
+      this.#found = await runtime.addressesOf(pods);
+      if (this.#isOver) return;
+      const changed: KubernetesObject[] = [];
+      for (const [id, before] of this.#told) {
+        const now = this.#settle(this.#earlier.get(id) ?? before);
+        if (isDeepStrictEqual(now, before)) continue;
+        this.#told.set(id, now);
+        changed.push(now);
+      }
+      if (changed.length > 0) onChange(changed);
+      this.#fault.succeeded();
+    } catch (error) {
+      this.#fault.failed(messageOf(error));
+    }
+  }
+
+  /** The endpoints that may have moved. */
+  #ownOf(object: KubernetesObject): readonly EndpointAddress[] {
+    return groupsOf(object).flatMap(({ addresses }) => addresses.filter((each) => this.#isOwn(each)));
+  }
+
+  #isOwn({ nodeName, address }: EndpointAddress): boolean {
+    return nodeName === this.#options.node && !this.#local.has(address);
+  }
+
+  /** With each endpoint where its pod is, or doubtful; the same object where that changes nothing. */
+  #settle(object: KubernetesObject): KubernetesObject {
+    const before = groupsOf(object);
+    const groups = before.map((group) => {
+      const addresses = group.addresses.map((each) => (this.#isOwn(each) ? place(object, each, this.#found) : each));
+      return addresses.every((each, index) => each === group.addresses[index]) ? group : { ...group, addresses };
+    });
+    if (groups.every((group, index) => group === before[index])) return object;
+    switch (object.kind) {
+      case 'EndpointSlice':
+        return { ...object, value: { ...object.value, group: groups[0] as EndpointGroup } };
+      case 'Endpoints':
+        return { ...object, value: { ...object.value, groups } };
+      case 'Service':
+        return object;
+    }
+  }
+}
+
+/** In all that is kept on disk. */
+function isSame(one: KubernetesObject, other: KubernetesObject): boolean {
+  return isDeepStrictEqual(encodeObject(one), encodeObject(other));
 }
 
 function groupsOf({ kind, value }: KubernetesObject): readonly EndpointGroup[] {
@@ -105,42 +173,16 @@ function groupsOf({ kind, value }: KubernetesObject): readonly EndpointGroup[] {
   return kind === 'Endpoints' ? value.groups : [];
 }
 
-function endpointsOf(object: KubernetesObject): readonly EndpointAddress[] {
-  return groupsOf(object).flatMap(({ addresses }) => addresses);
-}
-
-function addressesOn(node: string, objects: readonly KubernetesObject[]): ReadonlySet<string> {
-  const own = objects.flatMap(endpointsOf).filter(({ nodeName }) => nodeName === node);
-  return new Set(own.map(({ address }) => address));
-}
-
-/** In the namespace of its object, as `targetRef` of an endpoint always is. */
+/** In the namespace of the object, as `targetRef` of an endpoint always is. */
 function podOf({ key }: KubernetesObject, { podName }: EndpointAddress): PodKey | undefined {
   return podName === undefined ? undefined : `${key.slice(0, key.indexOf('/'))}/${podName}`;
 }
 
-type Found = ReadonlyMap<PodKey, readonly Address[]>;
-
-/** With each endpoint of this node where its pod is, or doubtful. */
-function settle(object: KubernetesObject, node: string, found: Found): KubernetesObject {
-  const settled = <Group extends EndpointGroup>(group: Group): Group => ({
-    ...group,
-    addresses: group.addresses.map((each) => (each.nodeName === node ? place(object, each, found) : each)),
-  });
-  switch (object.kind) {
-    case 'Service':
-      return object;
-    case 'EndpointSlice':
-      return { ...object, value: { ...object.value, group: settled(object.value.group) } };
-    case 'Endpoints':
-      return { ...object, value: { ...object.value, groups: object.value.groups.map(settled) } };
-  }
-}
-
+/** The same endpoint where nothing says otherwise, or at the address that its pod has now, or doubtful. */
 function place(object: KubernetesObject, endpoint: EndpointAddress, found: Found): EndpointAddress {
   const pod = podOf(object, endpoint);
   const addresses = pod && found.get(pod);
   if (addresses === undefined) return { ...endpoint, isDoubtful: true };
   const [address = endpoint.address] = addresses.filter((each) => familyOf(each) === familyOf(endpoint.address));
-  return { ...endpoint, address };
+  return address === endpoint.address ? endpoint : { ...endpoint, address };
 }

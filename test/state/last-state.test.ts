@@ -58,10 +58,12 @@ interface Given {
   /** Of this start of the machine. */
   readonly bootId?: string;
   readonly runtime?: PodAddresses;
+  /** Of this machine. */
+  readonly local?: readonly Address[];
 }
 
 /** A start with a file of these objects, or with none. */
-async function stage({ objects, head, isAnswering = false, bootId, runtime }: Given = {}) {
+async function stage({ objects, head, isAnswering = false, bootId, runtime, local = [] }: Given = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const file = new StateFile({ directory: '/state', files: new MemoryFiles(), clock: systemClock });
@@ -96,6 +98,7 @@ async function stage({ objects, head, isAnswering = false, bootId, runtime }: Gi
     waitMs: 10_000,
     maxAgeMs: 0,
     bootId: bootId ?? 'boot-1',
+    localAddresses: () => local,
     runtime,
     onChange: () => {
       changes += 1;
@@ -120,7 +123,7 @@ async function stage({ objects, head, isAnswering = false, bootId, runtime }: Gi
 const lines = (log: RecordingLog) => log.lines.map(({ level, message, fields }) => [level, message, fields] as const);
 const gone = ({ kind, key }: KubernetesObject) => ({ kind, key, value: undefined });
 
-test('lists that come in time are all; the file is not read, and each later change is told', async () => {
+test('lists that come in time are all; the file is not served, and each later change is told', async () => {
   const { state, server, wait, taken, log, changes } = await stage({ objects: [web('10.96.0.9')] });
   server.apply([web('10.96.0.1'), slice('10.244.1.7')]);
   assert.equal(changes(), 0);
@@ -377,6 +380,93 @@ describe('after a boot', () => {
     state.endpointFailed(address('10.244.1.7'));
     await wait(1_000);
     assert.deepEqual([taken(), runtime.asked.length], [[], 4]);
+  });
+
+  test('lists that say what the file does know as little of the boot; a change ends the doubt, and a boot id too', async () => {
+    const runtime = new FakeRuntime();
+    const given = { objects: [dns({})], bootId: 'boot-2', runtime };
+    const { state, server, wait, taken, changes } = await stage(given);
+    await wait(0);
+    server.apply([dns({})]);
+    server.synced();
+    await wait(0);
+    assert.deepEqual(taken(), [dns({ isDoubtful: true }), 'synced']);
+    assert.deepEqual([runtime.asked.length, state.bootId], [1, 'boot-1']);
+    runtime.found = new Map([['kube-system/dns-a', [address('10.244.1.9')]]]);
+    await wait(1_000);
+    state.endpointFailed(address('10.244.1.7'));
+    const before = changes();
+    await wait(0);
+    assert.deepEqual(taken(), [dns({}, '10.244.1.9')]);
+    // A start from now on must look for it as well, so what is kept is what the server says, of the earlier boot.
+    assert.equal(changes(), before + 1);
+    assert.deepEqual([...state.contents()], [{ object: encodeObject(dns({})) }]);
+    assert.equal(state.bootId, 'boot-1');
+    server.apply([dns({}, '10.244.1.9')]);
+    assert.deepEqual([taken(), state.bootId], [[dns({}, '10.244.1.9')], 'boot-2']);
+    // It is an object like any other now, also when it is what it was.
+    server.apply([dns({})]);
+    state.endpointFailed(address('10.244.1.7'));
+    await wait(0);
+    assert.deepEqual([taken(), runtime.asked.length], [[dns({})], 2]);
+  });
+
+  test('lists that come before the file is read are doubted then; what they say otherwise is not', async () => {
+    const early = await stage({ objects: [dns({}), web('10.96.0.1')], bootId: 'boot-2' });
+    early.server.apply([dns({}), web('10.96.0.1')]);
+    early.server.synced();
+    await early.wait(0);
+    assert.deepEqual(early.taken(), [dns({}), web('10.96.0.1'), 'synced', dns({ isDoubtful: true })]);
+    // Nobody says that it is anywhere else.
+    assert.equal(early.state.bootId, 'boot-2');
+
+    const changed = await stage({ objects: [dns({})], bootId: 'boot-2' });
+    await changed.wait(0);
+    changed.server.apply([dns({ zone: 'a' })]);
+    changed.server.synced();
+    assert.deepEqual(changed.taken(), [dns({ zone: 'a' }), 'synced']);
+
+    const restarted = await stage({ objects: [dns({})] });
+    await restarted.wait(0);
+    restarted.server.apply([dns({})]);
+    restarted.server.synced();
+    await restarted.wait(0);
+    assert.deepEqual(restarted.taken(), [dns({}), 'synced']);
+  });
+
+  test('when the lists say what the served file says, its doubts and what was found stay', async () => {
+    const runtime = new FakeRuntime();
+    runtime.found = new Map([['kube-system/dns-a', [address('10.244.1.9')]]]);
+    const { server, wait, taken } = await stage({ objects: [dns({}), slice('10.244.1.1')], bootId: 'boot-2', runtime });
+    await wait(10_000);
+    taken();
+    server.apply([dns({})]);
+    server.synced();
+    assert.deepEqual(taken(), [dns({}, '10.244.1.9'), gone(slice('10.244.1.1'))]);
+  });
+
+  test('an endpoint at an address of this machine has not moved', async () => {
+    const { wait, taken } = await stage({ objects: [dns({})], bootId: 'boot-2', local: [address('10.244.1.7')] });
+    await wait(10_000);
+    assert.deepEqual(taken(), [dns({}), 'synced']);
+  });
+
+  test('Endpoints are doubted as slices are', async () => {
+    const key = 'kube-system/dns' as const;
+    const endpoints = (fields: Partial<EndpointAddress>): KubernetesObject => {
+      const at = { nodeName: 'node-1', isVouchedFor: true, podName: 'dns-a', ...fields } as const;
+      const ports = [{ name: '', protocol: 'UDP', port: 53 }] as const;
+      const elsewhere = { addresses: [endpointAddress('10.244.2.7')], ports: [{ ...ports[0], port: 54 }] };
+      return {
+        kind: 'Endpoints',
+        key,
+        value: { key, groups: [{ addresses: [endpointAddress('10.244.1.7', at)], ports }, elsewhere] },
+      };
+    };
+    const { server, wait, taken } = await stage({ objects: [endpoints({})], bootId: 'boot-2' });
+    await wait(0);
+    server.apply([endpoints({})]);
+    assert.deepEqual(taken(), [endpoints({ isDoubtful: true })]);
   });
 
   test('a pod without an address of its own is at the address of the node', async () => {

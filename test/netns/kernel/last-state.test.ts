@@ -360,34 +360,62 @@ describe('the last state', () => {
     process.kill(successor, 'SIGKILL');
   });
 
+  const dnsPods = (name: string, clusterIP: string, ...ips: readonly string[]): KubernetesObject[] => {
+    const key: ServiceKey = `kube-system/${name}`;
+    const ports = [{ name: '', protocol: 'UDP', port: 53, nodePort: 0 }] as const;
+    const addresses = ips.map((ip, index) =>
+      endpointAddress(ip, { nodeName: NODE, isVouchedFor: true, podName: `${name}-${index}` }),
+    );
+    const group = { addresses, ports: [{ name: '', protocol: 'UDP', port: UDP['udp-name'] }] } as const;
+    return [
+      { kind: 'Service', key, value: service({ key, clusterIPs: [address(clusterIP)], ports }) },
+      { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } },
+    ];
+  };
+  /** Nothing of a pod before the boot is there but its name. */
+  const [dead, alive, moved] = ['10.244.1.77', POD_ADDRESSES[0], POD_ADDRESSES[1]] as const;
+  const DNS_MOVED = [{ id: 'a', namespace: 'kube-system', name: 'dns-0', network: { ip: moved } }];
+  const isAnswered = (host: string, pod: string) =>
+    waitFor(`${pod} answers at ${host}`, async () => {
+      const ask = environment.client.call('udpFlows', { host, port: 53, count: 1, timeoutMs: 1_000 });
+      return isDeepStrictEqual(await ask.catch(() => undefined), { [pod]: 1 });
+    });
+
   test('after a boot, DNS pods at new addresses: found by the container runtime, without it the one that is still there', async () => {
-    const [dead, alive, moved] = ['10.244.1.77', POD_ADDRESSES[0], POD_ADDRESSES[1]] as const;
-    const of = (name: string, clusterIP: string, ...ips: readonly string[]): KubernetesObject[] => {
-      const key: ServiceKey = `kube-system/${name}`;
-      const ports = [{ name: '', protocol: 'UDP', port: 53, nodePort: 0 }] as const;
-      const addresses = ips.map((ip, index) =>
-        endpointAddress(ip, { nodeName: NODE, isVouchedFor: true, podName: `${name}-${index}` }),
-      );
-      const group = { addresses, ports: [{ name: '', protocol: 'UDP', port: UDP['udp-name'] }] } as const;
-      return [
-        { kind: 'Service', key, value: service({ key, clusterIPs: [address(clusterIP)], ports }) },
-        { kind: 'EndpointSlice', key: `${key}-1`, value: { key: `${key}-1`, service: key, group } },
-      ];
-    };
-    const objects = [...of('dns', '10.97.9.1', dead), ...of('two', '10.97.9.2', dead, alive)];
+    const objects = [...dnsPods('dns', '10.97.9.1', dead), ...dnsPods('two', '10.97.9.2', dead, alive)];
     const directory = join(disk, 'booted');
     await write(new StateFile({ directory, files: DISK, clock: systemClock }), objects);
     const socket = join(disk, 'cri.sock');
-    const runtime = await serveRuntime(socket, [
-      { id: 'a', namespace: 'kube-system', name: 'dns-0', network: { ip: moved } },
-    ]);
+    const runtime = await serveRuntime(socket, DNS_MOVED);
     try {
       await start(NO_SERVER, '--state-dir', directory, '--cri-endpoint', `unix://${socket}`);
-      const ask = (host: string) =>
-        environment.client.call('udpFlows', { host, port: 53, count: 1, timeoutMs: 1_000 }).catch(() => undefined);
-      // Nothing of the file is there but its name.
-      await waitFor('DNS', async () => isDeepStrictEqual(await ask('10.97.9.1'), { 'pod-2': 1 }));
-      await waitFor('the other', async () => isDeepStrictEqual(await ask('10.97.9.2'), { 'pod-1': 1 }));
+      await isAnswered('10.97.9.1', 'pod-2');
+      await isAnswered('10.97.9.2', 'pod-1');
+    } finally {
+      runtime.close();
+    }
+  });
+
+  test('after a boot, a cache in front of the API server says what it said before: DNS pods are found as without it', async () => {
+    const objects = dnsPods('dns', '10.97.9.1', dead);
+    const directory = join(disk, 'cached');
+    await write(new StateFile({ directory, files: DISK, clock: systemClock }), objects);
+    const cache = await ApiServer.start(environment.topology.node);
+    await cache.set(...objects.map(encodeObject));
+    const socket = join(disk, 'cached.sock');
+    const runtime = await serveRuntime(socket, DNS_MOVED);
+    try {
+      // Twice: what is written meanwhile must not pass for a state of this boot.
+      for (let round = 0; round < 2; round++) {
+        const args = ['--state-dir', directory, '--state-wait', '1h', '--cri-endpoint', `unix://${socket}`];
+        const proxy = await start(cache.url, ...args);
+        await isAnswered('10.97.9.1', 'pod-2');
+        assert.deepEqual(proxy.lines({ msg: SERVING }), []);
+        if (round === 0) assert.equal(await proxy.stop(), 0);
+      }
+      // The cluster says where it is, which counts more than what was found.
+      await cache.set(...dnsPods('dns', '10.97.9.1', alive).map(encodeObject));
+      await isAnswered('10.97.9.1', 'pod-1');
     } finally {
       runtime.close();
     }

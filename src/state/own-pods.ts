@@ -5,13 +5,16 @@ import { type Address, familyOf } from '../model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../model/endpoint.ts';
 import type { PodAddresses, PodKey } from '../model/pod-addresses.ts';
 import { idOf, type SourceEvent } from '../model/source.ts';
-import type { Clock } from '../util/clock.ts';
+import type { Clock, Timer } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
+import { backoffMs } from '../util/wait.ts';
 
 /** An endpoint that fails is a reason to ask, and many may fail at once. */
 const ASK_EVERY_MS = 1_000;
+/** While a pod is not found: kubelet makes it within seconds, or its image is missing, or it is gone for good. */
+const ASK_AGAIN = { firstMs: 2_000, maxMs: 30_000 };
 
 type Found = ReadonlyMap<PodKey, readonly Address[]>;
 
@@ -46,6 +49,9 @@ export class OwnPods {
   #found: Found = new Map();
   #asking: Promise<void> | undefined;
   #askedAtMs = Number.NEGATIVE_INFINITY;
+  /** In a row. */
+  #askedInVain = 0;
+  #next: Timer | undefined;
   #isOver = false;
 
   constructor(options: OwnPodsOptions) {
@@ -93,6 +99,7 @@ export class OwnPods {
   }
 
   stop(): void {
+    this.#next?.cancel();
     this.#isOver = true;
   }
 
@@ -113,9 +120,7 @@ export class OwnPods {
 
   async #ask(): Promise<void> {
     const { runtime, onChange, clock } = this.#options;
-    const pods = new Set(
-      [...this.#told.values()].flatMap((object) => this.#ownOf(object).flatMap((each) => podOf(object, each) ?? [])),
-    );
+    const pods = this.#pods();
     if (runtime === undefined || this.#isOver || pods.size === 0) return;
     this.#askedAtMs = clock.now();
     try {
@@ -133,6 +138,25 @@ export class OwnPods {
     } catch (error) {
       this.#fault.failed(messageOf(error));
     }
+    this.#askAgain();
+  }
+
+  /**
+   * Until all are found, without a failure as well: a UDP endpoint that is not there is silent, as one may be that is.
+   * An answer is no reason to stop, for it may be that of another pod.
+   */
+  #askAgain(): void {
+    this.#next?.cancel();
+    const isComplete = [...this.#pods()].every((pod) => this.#found.has(pod));
+    this.#askedInVain = isComplete ? 0 : this.#askedInVain + 1;
+    if (isComplete || this.#isOver) return;
+    this.#next = this.#options.clock.after(backoffMs(this.#askedInVain, ASK_AGAIN), () => void this.look());
+  }
+
+  /** Those whose endpoints may have moved. */
+  #pods(): ReadonlySet<PodKey> {
+    const objects = [...this.#told.values()];
+    return new Set(objects.flatMap((object) => this.#ownOf(object).flatMap((each) => podOf(object, each) ?? [])));
   }
 
   /** The endpoints that may have moved. */

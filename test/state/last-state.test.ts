@@ -469,6 +469,35 @@ describe('after a boot', () => {
     assert.deepEqual(taken(), [endpoints({ isDoubtful: true })]);
   });
 
+  test('while a pod is not found, the runtime is asked again without a failure, less and less often', async () => {
+    const runtime = new FakeRuntime();
+    runtime.found = new Map();
+    const { state, wait, taken } = await stage({ objects: [dns({})], bootId: 'boot-2', runtime });
+    await wait(10_000);
+    taken();
+    for (const [index, ms] of [2_000, 4_000, 8_000, 16_000, 30_000, 30_000].entries()) {
+      await wait(ms - 1);
+      assert.equal(runtime.asked.length, index + 1, `before ${ms} ms have passed`);
+      await wait(1);
+      assert.equal(runtime.asked.length, index + 2, `after ${ms} ms`);
+    }
+    assert.deepEqual(taken(), []);
+    runtime.found = new Map([['kube-system/dns-a', [address('10.244.1.9')]]]);
+    await wait(30_000);
+    assert.deepEqual(taken(), [dns({}, '10.244.1.9')]);
+    await wait(3_600_000);
+    assert.equal(runtime.asked.length, 8);
+    // It is made anew, and not there yet when it is missed.
+    runtime.found = new Map();
+    state.endpointFailed(address('10.244.1.9'));
+    await wait(0);
+    await wait(2_000);
+    assert.equal(runtime.asked.length, 10);
+    await state.stop();
+    await wait(3_600_000);
+    assert.equal(runtime.asked.length, 10);
+  });
+
   test('a pod without an address of its own is at the address of the node', async () => {
     const runtime = new FakeRuntime();
     runtime.found = new Map([['kube-system/dns-a', []]]);

@@ -24,7 +24,7 @@ import { bodyOf } from '../../../src/state/format.ts';
 import { StateFile } from '../../../src/state/state-file.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { finished } from '../../../src/util/wait.ts';
-import { serveRuntime } from '../../fakes/fake-container-runtime.ts';
+import { type FakePod, serveRuntime } from '../../fakes/fake-container-runtime.ts';
 import { address, endpointAddress, service } from '../../support/model.ts';
 import { cpuMsOf } from '../../support/processes.ts';
 import { ApiServer } from '../api-server.ts';
@@ -391,6 +391,28 @@ describe('the last state', () => {
       await start(NO_SERVER, '--state-dir', directory, '--cri-endpoint', `unix://${socket}`);
       await isAnswered('10.97.9.1', 'pod-2');
       await isAnswered('10.97.9.2', 'pod-1');
+    } finally {
+      runtime.close();
+    }
+  });
+
+  test('after a boot, a DNS pod that is made late is found before a client has asked in vain', async () => {
+    const directory = join(disk, 'late');
+    const file = new StateFile({ directory, files: DISK, clock: systemClock });
+    await write(file, dnsPods('dns', '10.97.9.1', dead));
+    const socket = join(disk, 'late.sock');
+    const pods: FakePod[] = [];
+    const runtime = await serveRuntime(socket, pods);
+    try {
+      const proxy = await start(NO_SERVER, '--state-dir', directory, '--cri-endpoint', `unix://${socket}`);
+      const list = [PROGRAM, 'list', '-o', 'json', `--control-socket=${proxy.controlSocket}`];
+      const hasListed = (ip: string) =>
+        waitFor(`${ip} is listed`, async () => (await environment.topology.node.run(list)).stdout.includes(ip));
+      await hasListed(dead);
+      pods.push(...DNS_MOVED);
+      await hasListed(moved);
+      const ask = { host: '10.97.9.1', port: 53, count: 1, timeoutMs: 1_000 };
+      assert.deepEqual(await environment.client.call('udpFlows', ask), { 'pod-2': 1 });
     } finally {
       runtime.close();
     }

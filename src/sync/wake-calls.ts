@@ -21,6 +21,8 @@ export interface WakeCallsOptions {
 
 /** Something waits for the call of an idled Service, and drops one that a slow clock has dated before the idling. */
 const IDLED_AGAIN_MS = 5_000;
+/** After a call that nobody heard: a client may wait for half a minute only. */
+const FAILED_AGAIN_MS = 5_000;
 /** Of any other Service. Whoever wants to may hear it. */
 const AGAIN_MS = 60_000;
 
@@ -39,6 +41,8 @@ interface Call {
   /** `Clock.now()` of the last one. */
   lastMs: number;
   isUnderWay: boolean;
+  /** Nobody heard the last one. */
+  hasFailed: boolean;
 }
 
 /** How often there were calls for a Service port. `undefined`: for those beyond {@link MAX_COUNTED}. */
@@ -85,7 +89,9 @@ export class WakeCalls {
   /** A client waits where nobody waited before. */
   clientWaits(name: ServicePortName): void {
     if (this.#isStopped) return;
-    if (!this.#calls.has(name)) this.#calls.set(name, { lastMs: Number.NEGATIVE_INFINITY, isUnderWay: false });
+    if (!this.#calls.has(name)) {
+      this.#calls.set(name, { lastMs: Number.NEGATIVE_INFINITY, isUnderWay: false, hasFailed: false });
+    }
     this.#look(name);
     this.#arm();
   }
@@ -113,7 +119,7 @@ export class WakeCalls {
     const isWaiting = ports.some(({ listeners }) => listeners.some(({ id }) => isWaitedFor(id)));
     // The next time that it has no endpoint, somebody shall hear of it at once.
     if (asleep === undefined) call.lastMs = Number.NEGATIVE_INFINITY;
-    const isDue = clock.now() - call.lastMs >= (asleep === undefined ? 0 : againMs(asleep.servicePort));
+    const isDue = clock.now() - call.lastMs >= (asleep === undefined ? 0 : againMs(asleep.servicePort, call));
     if (!isWaiting && isDue) this.#calls.delete(name);
     if (asleep !== undefined && isWaiting && isDue) this.#call(asleep.servicePort, call);
   }
@@ -131,18 +137,22 @@ export class WakeCalls {
     const counted = this.#counts.has(name) || this.#counts.size < MAX_COUNTED ? name : undefined;
     this.#counts.set(counted, (this.#counts.get(counted) ?? 0) + 1);
     const uid = uidOf(name);
-    void this.#send({ name, port, ...(uid !== undefined && { uid }) }).finally(() => {
+    void this.#send({ name, port, ...(uid !== undefined && { uid }) }).then((isHeard) => {
       call.isUnderWay = false;
+      call.hasFailed = !isHeard;
       this.#underWay--;
     });
   }
 
-  async #send(needed: PodsNeeded): Promise<void> {
+  /** Whether somebody heard it. Never rejects. */
+  async #send(needed: PodsNeeded): Promise<boolean> {
     try {
       await this.#options.call(needed);
       this.#fault.succeeded();
+      return true;
     } catch (error) {
       this.#fault.failed(messageOf(error));
+      return false;
     }
   }
 }
@@ -152,6 +162,7 @@ function isAsleep({ servicePort: { endpoints, onlyElsewhere } }: CarriedPort): b
   return endpoints.length === 0 && !onlyElsewhere;
 }
 
-function againMs({ options }: ServicePort): number {
+function againMs({ options }: ServicePort, { hasFailed }: Call): number {
+  if (hasFailed) return FAILED_AGAIN_MS;
   return options?.isIdled ? IDLED_AGAIN_MS : AGAIN_MS;
 }

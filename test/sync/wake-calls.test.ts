@@ -158,6 +158,25 @@ test('a call that nobody hears is logged once while that lasts, tried again, and
   assert.equal(await h.pass(1), 1);
 });
 
+test('a call that nobody hears is tried again after five seconds, also that of a Service that is not idled', async () => {
+  const h = harness({ [WEB]: ASLEEP });
+  h.state.answer = () => Promise.reject(new Error('connect ECONNREFUSED'));
+  await h.wait(WEB, 1);
+  assert.equal(await h.pass(4), 0);
+  assert.equal(await h.pass(11), 3);
+  h.state.answer = async () => {};
+  assert.equal(await h.pass(5), 1);
+  assert.equal(await h.pass(59), 0, 'it was heard');
+});
+
+test('calls that nobody hears take no more than the ration of their namespace', async () => {
+  const names = Array.from({ length: 40 }, (_, n): ServicePortName => `flood/s${n}`);
+  const h = harness(Object.fromEntries(names.map((name) => [name, ASLEEP])));
+  h.state.answer = () => Promise.reject(new Error('HTTP 403'));
+  for (const name of names) await h.wait(name, 1);
+  assert.equal(await h.pass(30), 30);
+});
+
 test('whoever makes Service ports does not fill the metrics', async () => {
   const names = Array.from({ length: 1_010 }, (_, n): ServicePortName => `ns${n}/web`);
   const h = harness(Object.fromEntries(names.map((name) => [name, ASLEEP])));

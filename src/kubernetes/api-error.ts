@@ -14,6 +14,8 @@ export class ApiError extends Error {
   readonly retryAfterMs: number | undefined;
   /** The API server itself says so, by a `Status` object. */
   readonly isStatusObject: boolean;
+  /** The server has not got the whole request, so it has not acted on it. */
+  readonly isUnsent: boolean;
 
   constructor(
     code: ApiErrorCode,
@@ -22,14 +24,22 @@ export class ApiError extends Error {
       status,
       retryAfterMs,
       isStatusObject = false,
+      isUnsent = false,
       cause,
-    }: { status?: number; retryAfterMs?: number | undefined; isStatusObject?: boolean; cause?: unknown } = {},
+    }: {
+      status?: number;
+      retryAfterMs?: number | undefined;
+      isStatusObject?: boolean;
+      isUnsent?: boolean;
+      cause?: unknown;
+    } = {},
   ) {
     super(message, { cause });
     this.code = code;
     this.status = status;
     this.retryAfterMs = retryAfterMs;
     this.isStatusObject = isStatusObject;
+    this.isUnsent = isUnsent;
   }
 }
 

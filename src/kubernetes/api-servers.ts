@@ -140,9 +140,9 @@ export class ApiServers implements Transport {
     return this.#onAny(signal, (server) => server.client.get(path, signal));
   }
 
-  /** Not sent to another server: the first may have taken it. */
+  /** Sent to another server only when the one before has not got it. */
   post(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
-    return this.#used.client.post(path, body, signal);
+    return this.#onAny(signal, (server) => server.client.post(path, body, signal), { isRepeatable: false });
   }
 
   /** Breaks every connection. */
@@ -153,7 +153,11 @@ export class ApiServers implements Transport {
   }
 
   /** Asks one server after another, each once. Rejects with what was wrong with the first. */
-  async #onAny<T>(signal: AbortSignal, ask: (server: Server) => Promise<T>): Promise<T> {
+  async #onAny<T>(
+    signal: AbortSignal,
+    ask: (server: Server) => Promise<T>,
+    { isRepeatable = true }: { readonly isRepeatable?: boolean } = {},
+  ): Promise<T> {
     const tried = new Set<Server>();
     let failure: unknown;
     for (let server = this.#next(tried); server !== undefined; server = this.#next(tried)) {
@@ -166,7 +170,8 @@ export class ApiServers implements Transport {
         this.#use(server);
         return answer;
       } catch (error) {
-        if (signal.aborted || !isFault(error, { isTrial })) throw error;
+        const mayBeDone = !isRepeatable && !isTrial && !isUnsent(error);
+        if (signal.aborted || mayBeDone || !isFault(error, { isTrial })) throw error;
         if (error !== LEFT) this.#failed(server, error);
         failure ??= error;
       }
@@ -313,6 +318,10 @@ function notOfApi(error: unknown): never {
   if (!isForeign(error)) throw error;
   const advice = 'check that its port, http:// or https://, and HTTPS_PROXY are right';
   throw new ApiError('garbage', `${error.message}, which is not how an API server answers; ${advice}`);
+}
+
+function isUnsent(error: unknown): boolean {
+  return error instanceof ApiError && error.isUnsent;
 }
 
 /**

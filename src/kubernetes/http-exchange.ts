@@ -40,8 +40,9 @@ export function sendRequest(
     }
     const sent = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, { method, headers, agent });
     const abort = () => sent.destroy();
+    let isUnsent = true;
     const deadline = (ms: number, what: string) =>
-      clock.after(ms, () => sent.destroy(new ApiError('unreachable', `${url.host}: ${what} within ${ms / 1_000} s`)));
+      clock.after(ms, () => sent.destroy(new Error(`${what} within ${ms / 1_000} s`)));
     const connecting = deadline(CONNECT_DEADLINE_MS, 'no connection');
     const answering = deadline(HEAD_DEADLINE_MS, 'no answer');
     const settle = () => {
@@ -51,7 +52,10 @@ export function sendRequest(
     };
     signal.addEventListener('abort', abort);
     // After the TLS handshake.
-    sent.on('finish', () => connecting.cancel());
+    sent.on('finish', () => {
+      isUnsent = false;
+      connecting.cancel();
+    });
     sent.on('response', (response) => {
       settle();
       // By itself the response would only report that it was aborted.
@@ -62,7 +66,7 @@ export function sendRequest(
       settle();
       const isStale = sent.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
       if (isStale && method === 'GET' && !signal.aborted) resolve(sendRequest(request, { clock, signal }));
-      else reject(failureOf(error, url.host, signal));
+      else reject(failureOf(error, { host: url.host, signal, isUnsent }));
     });
     sent.end(body);
   });
@@ -85,7 +89,7 @@ export async function* readBody(
       yield chunk as Buffer;
     }
   } catch (error) {
-    throw failureOf(error, host, signal);
+    throw failureOf(error, { host, signal });
   } finally {
     signal.removeEventListener('abort', abort);
   }
@@ -149,7 +153,14 @@ export async function withinSilence<T>(
   }
 }
 
-function failureOf(error: unknown, host: string, signal: AbortSignal): unknown {
+function failureOf(
+  error: unknown,
+  {
+    host,
+    signal,
+    isUnsent = false,
+  }: { readonly host: string; readonly signal: AbortSignal; readonly isUnsent?: boolean },
+): unknown {
   if (signal.aborted) return signal.reason;
   if (error instanceof ApiError) return error;
   const message = causeMessage(error);
@@ -158,5 +169,5 @@ function failureOf(error: unknown, host: string, signal: AbortSignal): unknown {
   }
   // Node's word for a connection that ends in the middle of a response.
   const reason = message === 'aborted' ? 'the connection was closed' : message;
-  return new ApiError('unreachable', `${host}: ${withoutAddress(reason, host)}`, { cause: error });
+  return new ApiError('unreachable', `${host}: ${withoutAddress(reason, host)}`, { cause: error, isUnsent });
 }

@@ -154,7 +154,8 @@ test('a POST sends its body, and is not repeated', async (t) => {
   assert.deepEqual(await client.post('/api/v1/events', { kind: 'Event' }, NEVER), { created: true });
   assert.equal(body, '{"kind":"Event"}');
   server.misbehave('/api/v1/events', (request) => request.socket.resetAndDestroy());
-  await failure(client.post('/api/v1/events', {}, NEVER), 'unreachable');
+  const reset = await failure(client.post('/api/v1/events', {}, NEVER), 'unreachable');
+  assert.equal(reset.isUnsent, false);
   assert.equal(server.requests.length, 2);
 });
 
@@ -280,7 +281,9 @@ test('a server that does not finish the handshake within 10 s, or does not answe
   const connecting = failure(tls.client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
   await until('it is connected', () => sockets.length === 1);
   tls.clock.advance(10_000);
-  assert.match((await connecting).message, /no connection within 10 s/);
+  const unconnected = await connecting;
+  assert.match(unconnected.message, /^[^:]+:\d+: no connection within 10 s$/);
+  assert.equal(unconnected.isUnsent, true);
 
   const { client, clock } = createClient(t, { url: `http://${url}` });
   const request = failure(client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
@@ -290,7 +293,9 @@ test('a server that does not finish the handshake within 10 s, or does not answe
   await settleIo();
   assert.equal(sockets[1]?.destroyed, false);
   clock.advance(1);
-  assert.match((await request).message, /no answer within 30 s/);
+  const unanswered = await request;
+  assert.match(unanswered.message, /^[^:]+:\d+: no answer within 30 s$/);
+  assert.equal(unanswered.isUnsent, false);
 });
 
 test('an answer may take as long as it likes; a minute of silence, or of a few bytes, ends it', async (t) => {
@@ -408,8 +413,8 @@ test('a GET is sent again when the server closes the idle connection that it too
 
 test('a refused connection is reported with its address, once', async (t) => {
   const { client } = createClient(t, { url: 'http://127.0.0.1:1' });
-  const { message } = await failure(client.get('/x', NEVER), 'unreachable');
-  assert.equal(message, '127.0.0.1:1: connect ECONNREFUSED');
+  const { message, isUnsent } = await failure(client.get('/x', NEVER), 'unreachable');
+  assert.deepEqual([message, isUnsent], ['127.0.0.1:1: connect ECONNREFUSED', true]);
 });
 
 test('the certificate must be valid, of the right authority and for the right name', async (t) => {

@@ -5,14 +5,19 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
+import { createApiServers } from '../../src/kubernetes/open-access.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import {
   FakeApiServer,
   type FakeApiServerOptions,
   type Misdeed,
+  sendJson,
   sendPage,
   sendStatus,
 } from '../fakes/fake-api-server.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { NO_API_SERVERS } from '../support/api-servers.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 import { endpointAddress, service as modelService } from '../support/model.ts';
 import { until } from '../support/until.ts';
@@ -175,6 +180,33 @@ test('HTTP 500 and above is a reason to ask the next server, a refusal is none',
   await api.get(SLICES, NEVER);
   assert.match(String(api.status()[0]?.failure?.err), /^HTTP 503/);
   assert.ok(second.requests.some(({ url }) => url.pathname === SLICES));
+});
+
+test('an event goes to the next server when the first is not reached, and nowhere when that may have it', async (t) => {
+  const first = await startServer(t);
+  const second = await startServer(t, { beside: first });
+  const servers = { apiServers: [new URL(first.url)], master: second.url };
+  const api = await createApiServers({
+    ...NO_API_SERVERS,
+    ...servers,
+    clock: new ManualClock(),
+    log: new RecordingLog(),
+  });
+  t.after(() => api.close());
+  const events = '/api/v1/namespaces/shop/events';
+  const written = ({ requests }: FakeApiServer) => requests.filter(({ method }) => method === 'POST').length;
+  await api.get(SLICES, NEVER);
+  first.misbehave(events, (_, response) => sendStatus(response, 503, 'shutting down'));
+  await assert.rejects(api.post(events, {}, NEVER), /HTTP 503/);
+  // No connection is left that the next one could take.
+  first.misbehave(events, (request) => request.socket.destroy());
+  await assert.rejects(api.post(events, {}, NEVER), /socket hang up/);
+  assert.deepEqual([written(first), written(second)], [2, 0]);
+  assert.equal(api.status()[0]?.failure, undefined, 'lists may still be read there');
+  await first.stop();
+  second.misbehave(events, (_, response) => sendJson(response, 201, { created: true }));
+  assert.deepEqual(await api.post(events, {}, NEVER), { created: true });
+  assert.match(String(api.status()[0]?.failure?.err), /ECONNREFUSED/);
 });
 
 const FOREIGN: readonly (readonly [string, Misdeed, RegExp])[] = [

@@ -1,6 +1,6 @@
 import { findScheduler, type SchedulerName } from '../../model/scheduler.ts';
 import type { ServiceOptions, ServicePortSpec } from '../../model/service.ts';
-import { MAX_WAIT_MS, MIN_WAIT_MS } from '../../model/waiting.ts';
+import { MAX_WAIT_MS, MIN_WAIT_MS, waitingTerms } from '../../model/waiting.ts';
 import { formatDuration, parseDuration } from '../../util/duration.ts';
 import { type Field, show } from '../../util/untrusted.ts';
 import { adviceOn, keysOf, PREFIX, unknownAmong } from './annotations.ts';
@@ -163,6 +163,17 @@ function* withoutEffect(options: ServiceOptions, ports: readonly ServicePortSpec
     } else if (beside !== undefined && options[beside] === undefined) {
       yield [option, `has no effect without ${PREFIX}${ANNOTATIONS[beside].name}`];
     }
+  }
+  const { waitForEndpointsMs: waitMs, isIdled = false, maxWaiting } = options;
+  if (isIdled && waitMs === 0) {
+    yield ['waitForEndpointsMs', 'refuses the clients of this idled Service, so none of them wakes it'];
+  }
+  const mayWait = waitMs === undefined ? isIdled : waitMs > 0;
+  const terms = waitingTerms({ ...(mayWait && { waitMs: MAX_WAIT_MS }), options });
+  if (maxWaiting !== undefined && terms === undefined) {
+    const others = (['waitForEndpointsMs', 'maxConnections'] as const).map((each) => PREFIX + ANNOTATIONS[each].name);
+    const elsewhere = waitMs === undefined ? ', but on nodes with --wait-for-endpoints' : '';
+    yield ['maxWaiting', `has no effect without ${others.join(' or ')}${elsewhere}`];
   }
 }
 

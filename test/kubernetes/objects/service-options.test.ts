@@ -204,6 +204,24 @@ test('a warning says what has no effect on the ports of this Service, or without
   assert.deepEqual(problems('UDP', 'queue-timeout', 'max-connections', 'wait-for-endpoints'), []);
 });
 
+test('a warning says where a room has no clients, and what keeps an idled Service asleep', () => {
+  const found = (annotations: Readonly<Record<string, string>>) =>
+    warningsOf(decode(annotations)).map(({ field, found }) => `${field} ${found}`);
+  const [waiting, room] = [`${PREFIX}wait-for-endpoints`, `${PREFIX}max-waiting`];
+  const full = { [`${PREFIX}max-connections`]: '5' };
+  const idled = { 'k8s.ovn.org/idled-at': 'now' };
+  const useless = `metadata.annotations[${room}] has no effect without ${waiting} or ${PREFIX}max-connections`;
+  assert.deepEqual(found({ [room]: '5' }), [`${useless}, but on nodes with --wait-for-endpoints`]);
+  assert.deepEqual(found({ [room]: '5', [waiting]: '0' }), [useless]);
+  assert.deepEqual(found({ [room]: '5', [waiting]: '0', ...full, [`${PREFIX}queue-timeout`]: '0' }), [useless]);
+  for (const others of [{ [waiting]: '1s' }, { [waiting]: '0', ...full }, full, idled]) {
+    assert.deepEqual(found({ [room]: '5', ...others }), []);
+  }
+  const asleep = `metadata.annotations[${waiting}] refuses the clients of this idled Service, so none of them wakes it`;
+  assert.deepEqual(found({ ...idled, [waiting]: '0' }), [asleep]);
+  assert.deepEqual(found({ ...idled, [waiting]: '1s' }), []);
+});
+
 test('a key that ends in /idled-at says that the Service is idled, whatever its value', () => {
   for (const key of ['idling.alpha.openshift.io/idled-at', 'k8s.ovn.org/idled-at', 'kube-userspace-proxy/idled-at']) {
     assert.deepEqual(okValue(decode({ [key]: '2026-11-27T12:00:00Z' })).options, { isIdled: true });

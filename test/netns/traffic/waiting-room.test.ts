@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { metric, NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
 import { type ServiceOptions, serviceObjects, sliceObject, weightedSliceObject } from '../manifests.ts';
-import { POD_ADDRESSES } from '../topology.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const PREFIX = 'kube-userspace-proxy';
@@ -85,20 +85,23 @@ describe('clients of a Service without endpoints', () => {
   });
 
   test('wait whatever the reason why no endpoint may serve', async () => {
-    const { client } = environment;
+    const { client, outside } = environment;
     const ports = [{ port: 80, target: TCP.name }];
     const at = (name: string, more: object) => [sliceObject(name, ports, [{ address: one, ...more }])];
-    const spec = { internalTrafficPolicy: 'Local' };
+    const elsewhere = (name: string) => at(name, { nodeName: 'another' });
+    const here = (name: string) => at(name, { nodeName: hostname() });
     const unready = { conditions: { ready: false } };
     const weighted = (name: string, weight: number) => [weightedSliceObject(name, ports, one, weight)];
     const reasons = [
       { name: 'unlisted', asleep: () => [], awake: (name: string) => at(name, {}) },
       { name: 'unready', asleep: (name: string) => at(name, unready), awake: (name: string) => at(name, {}) },
+      { name: 'elsewhere', spec: { internalTrafficPolicy: 'Local' }, asleep: elsewhere, awake: here },
       {
-        name: 'elsewhere',
-        spec,
-        asleep: (name: string) => at(name, { nodeName: 'another' }),
-        awake: (name: string) => at(name, { nodeName: hostname() }),
+        name: 'elsewhere-for-outside',
+        spec: { externalTrafficPolicy: 'Local' },
+        nodePort: environment.nodePort(),
+        asleep: elsewhere,
+        awake: here,
       },
       {
         name: 'weightless',
@@ -106,12 +109,14 @@ describe('clients of a Service without endpoints', () => {
         awake: (name: string) => weighted(name, 1),
       },
     ];
-    for (const { name, asleep, awake, ...more } of reasons) {
+    for (const { name, asleep, awake, nodePort, ...more } of reasons) {
       const host = environment.clusterIP();
-      const service = serviceObjects({ name, clusterIP: host, ports, annotations, ...more });
+      const ofService = ports.map((port) => ({ ...port, ...(nodePort && { nodePort }) }));
+      const service = serviceObjects({ name, clusterIP: host, ports: ofService, annotations, ...more });
       environment.manifests.write(`${name}.yaml`, [...service, ...asleep(name)]);
       await environment.waitForRules(host, 1);
-      const answer = client.call('request', { host, port: 80, timeoutMs: 60_000 });
+      const [from, to] = nodePort ? [outside, { host: NODE_ADDRESS, port: nodePort }] : [client, { host, port: 80 }];
+      const answer = from.call('request', { ...to, timeoutMs: 60_000 });
       await waiting(name, 1);
       environment.manifests.write(`${name}.yaml`, [...service, ...awake(name)]);
       assert.equal((await answer).name, 'pod-1', name);

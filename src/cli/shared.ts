@@ -1,8 +1,10 @@
 import { UsageError } from '../config/usage-error.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../config/values.ts';
 import { type Endpoint, endpointOf } from '../model/endpoint.ts';
+import { findingText } from '../model/finding.ts';
 import { type NodeView, type ServiceFilter, type ServiceView, servingStateOf } from '../model/view.ts';
 import type { CommandName, Commands, Control } from '../operate/control/protocol.ts';
+import { foundText } from '../util/found.ts';
 import type { Terminal, Tools } from './command.ts';
 import { oneColumnEach, shortDuration } from './format.ts';
 
@@ -74,6 +76,15 @@ export async function* servicesOf(control: Control, filter: ServiceFilter): Asyn
 /** Warns on stderr, where scripts do not read, that the printed state may be out of date. */
 export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): void {
   for (const caveat of caveatsOf(node)) terminal.err(`Warning: ${caveat}.\n`);
+}
+
+/** What is wrong beside Services, a line each. */
+export function problemsOf({ findings = [] }: NodeView): string[] {
+  return findings.map((finding) => {
+    const { advice } = finding;
+    const problem = foundText({ found: findingText(finding), ...(advice !== undefined && { advice }) });
+    return `Problem: ${oneColumnEach(problem)}.`;
+  });
 }
 
 function stateOf({ servedStateOf }: NonNullable<NodeView['api']>): string {

@@ -1,15 +1,13 @@
 import { UsageError } from '../../config/usage-error.ts';
-import { findingText } from '../../model/finding.ts';
-import { isProblem, type NodeView, type ServiceFilter, type ServiceView } from '../../model/view.ts';
+import { isProblem, type ServiceFilter, type ServiceView } from '../../model/view.ts';
 import type { Control } from '../../operate/control/protocol.ts';
 import { READ_TIMEOUT_MS } from '../../operate/control/protocol.ts';
 import type { Clock } from '../../util/clock.ts';
-import { foundText } from '../../util/found.ts';
 import { sleep } from '../../util/wait.ts';
 import { command, type Terminal } from '../command.ts';
-import { capitalized, oneColumnEach } from '../format.ts';
+import { capitalized } from '../format.ts';
 import { noMatch } from '../near.ts';
-import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
+import { askOne, CONTROL_SOCKET, problemsOf, warnOfCaveats } from '../shared.ts';
 import { isNarrowed, isSelected, type Selection, selectionOf } from './selection.ts';
 import { jsonPrinter, type Printer, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
@@ -84,7 +82,7 @@ export const LIST = command({
     if (given.watch) {
       if (output === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
       return await watchServices(
-        { control, isWanted, selection, order: given.sort ?? 'rate', isExact, isWide },
+        { control, isWanted, selection, order: given.sort ?? 'rate', isExact, isWide, hasProblems: given.problems },
         terminal,
         tools,
       );
@@ -107,20 +105,11 @@ export const LIST = command({
     // Nothing stands above the answer that nothing is there, but a document is whole.
     if (!isMissing || output === 'json') listing.end(printer.foot);
     warnOfCaveats(node, terminal);
-    warnOfFindings(node, given.problems, terminal);
+    // On stderr, as they are no Services.
+    if (given.problems) for (const problem of problemsOf(node)) terminal.err(`${problem}\n`);
     return isMissing ? await sayMissing(selection, control, terminal) : 0;
   },
 });
-
-/** On stderr, as it is no Service. */
-function warnOfFindings({ findings = [] }: NodeView, isAsked = false, { err }: Pick<Terminal, 'err'>): void {
-  if (!isAsked) return;
-  for (const finding of findings) {
-    const { advice } = finding;
-    const problem = foundText({ found: findingText(finding), ...(advice !== undefined && { advice }) });
-    err(`Problem: ${oneColumnEach(problem)}.\n`);
-  }
-}
 
 interface Rows {
   readonly text: string;

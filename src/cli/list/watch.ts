@@ -6,7 +6,7 @@ import { counted, messageOf } from '../../util/text.ts';
 import { sleep } from '../../util/wait.ts';
 import type { Terminal, Tools } from '../command.ts';
 import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
-import { askOne, caveatsOf, servicesOf, untilInterrupted } from '../shared.ts';
+import { askOne, caveatsOf, problemsOf, servicesOf, untilInterrupted } from '../shared.ts';
 import { isNarrowed, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted each time. */
@@ -37,6 +37,8 @@ interface WatchOptions {
   readonly isExact: boolean;
   /** With states, and what is wrong. */
   readonly isWide: boolean;
+  /** With what is wrong beside Services. */
+  readonly hasProblems?: boolean | undefined;
 }
 
 /*
@@ -125,10 +127,15 @@ function wide(name: string, state: string, reason: string): string {
   return `${name.padEnd(40)} ${state.padEnd(8)} ${reason}`.trimEnd();
 }
 
-function notesOn({ node, services }: Look, { selection }: WatchOptions, problem: string | undefined): string[] {
+function notesOn(
+  { node, services }: Look,
+  { selection, hasProblems = false }: WatchOptions,
+  problem: string | undefined,
+): string[] {
   const caveats = caveatsOf(node).map((caveat) => `Warning: ${caveat}.`);
   const isEmpty = services.length === 0 && isNarrowed(selection);
-  return [...caveats, ...(isEmpty ? [NO_MATCH] : []), ...(problem === undefined ? [] : [problem])].map(oneColumnEach);
+  const notes = [...caveats, ...(isEmpty ? [NO_MATCH] : []), ...(problem === undefined ? [] : [problem])];
+  return [...notes.map(oneColumnEach), ...(hasProblems ? problemsOf(node) : [])];
 }
 
 interface Table {
@@ -153,15 +160,20 @@ function redrawn({ out, size }: Terminal): Show {
   return (table, notes) => {
     const { columns, rows } = size();
     // The cursor is in the last line.
-    const room = Math.max(1, rows - 1 - notes.length);
-    const lines: string[] = [];
-    for (const line of table.lines) if (lines.push(line) === room) break;
-    if (table.count > room) lines[room - 1] = `… ${table.count - room + 1} more; Ctrl-C ends`;
-    lines.push(...notes);
+    const all = Math.max(2, rows - 1);
+    const noted = firstOf({ lines: notes, count: notes.length }, Math.floor(all / 2), '');
+    const lines = [...firstOf(table, all - noted.length, '; Ctrl-C ends'), ...noted];
     const isSameSize = before.columns === columns && before.rows === rows;
     // After a change of size, the place of the old table is unknown, so the screen is cleared.
     const place = before.lines === 0 ? '' : isSameSize ? `\u001b[${before.lines}A\r\u001b[J` : '\u001b[H\u001b[2J';
     out(place + lines.map((line) => `${line.slice(0, columns)}\n`).join(''));
     before = { columns, rows, lines: lines.length };
   };
+}
+
+function firstOf({ lines, count }: Table, room: number, advice: string): string[] {
+  const first: string[] = [];
+  for (const line of lines) if (first.push(line) === room) break;
+  if (count > room) first[room - 1] = `… ${count - room + 1} more${advice}`;
+  return first;
 }

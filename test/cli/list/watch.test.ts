@@ -107,6 +107,23 @@ test('the order can be chosen, and Services be filtered as in the list', async (
   assert.match(none.terminal.complained, /^No Service that this node serves matches/);
 });
 
+test('--problems shows what is wrong with files, too, and on a terminal leaves room for the Services', async (t) => {
+  const view = new Loaded({ services: 100 });
+  const found = (n: number) => ({ level: 'warn', found: `file ${n} cannot be used`, advice: 'correct it' }) as const;
+  view.nodeChanges = { findings: [found(1)] };
+  const piped = watch(t, '--problems', { view });
+  await piped.next();
+  assert.equal(piped.terminal.complained, 'Problem: file 1 cannot be used; correct it.\n');
+  const other = watch(t, '', { view });
+  await other.next();
+  assert.equal(other.terminal.complained, '');
+  view.nodeChanges = { findings: Array.from({ length: 20 }, (_, n) => found(n)) };
+  const lines = (await watch(t, '--problems', { view, isTTY: true }).next()).split('\n').slice(0, -1);
+  assert.ok(lines.length <= 23, `${lines.length} lines`);
+  assert.ok(lines.includes('Problem: file 0 cannot be used; correct it.'));
+  assert.equal(lines.at(-1), '… 10 more');
+});
+
 test('-o wide shows states and what is wrong', async (t) => {
   const text = await watch(t, '-o wide').next();
   assert.match(text, / Service +State +Reason\n/);

@@ -21,9 +21,11 @@ const ANSWERS: Readonly<Partial<Record<CommandName, string>>> = {
 };
 
 const TYPES = [
-  ...['view', 'service', 'service-port', 'endpoint', 'data-plane', 'source', 'connection-log'].map(
+  ...['view', 'service', 'service-port', 'endpoint', 'data-plane', 'source', 'connection-log', 'finding'].map(
     (name) => `model/${name}`,
   ),
+  'util/found',
+  'cli/status',
   'operate/control/endpoint-users',
   'operate/connection-log/line',
 ];
@@ -105,7 +107,8 @@ function jsonKeys(): string[] {
   const answers = Object.entries(ANSWERS).flatMap(([command, type]) =>
     keysOf(declarations.get(type) ?? '', declarations).map((key) => `json /v1/${command} ${key}`),
   );
-  return [...answers, ...COUNTERS.map((counter) => `json counters ${counter}`)];
+  const status = keysOf(declarations.get('StatusDocument') ?? '', declarations).map((key) => `json status ${key}`);
+  return [...answers, ...status, ...COUNTERS.map((counter) => `json counters ${counter}`)];
 }
 
 function source(path: string): string {

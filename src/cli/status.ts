@@ -8,6 +8,13 @@ import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT, servicesOf } from './sh
 /** Of one line; `list --problems` has all. */
 const SHOWN_FINDINGS = 1;
 
+/** `-o json`. */
+export interface StatusDocument extends Pick<NodeView, 'healthy' | 'capture' | 'families' | 'api' | 'findings'> {
+  readonly ok: boolean;
+  readonly servicePorts: Readonly<StateCounts>;
+  readonly waiting: number;
+}
+
 /** Its name, where there are several. */
 function usedOf({ servers }: NonNullable<NodeView['api']>): string {
   const used = servers.length > 1 ? servers.find(({ usedSince }) => usedSince !== undefined) : undefined;
@@ -31,7 +38,11 @@ export const STATUS = command({
     }
     const isWell = node.healthy && caveatsOf(node).length === 0 && counts.down === 0;
     const { healthy, capture, families, api, findings } = node;
-    const document = { ok: isWell, healthy, servicePorts: counts, waiting, capture, families, api, findings };
+    const document: StatusDocument = {
+      ...{ ok: isWell, healthy, servicePorts: counts, waiting, capture, families },
+      ...(api !== undefined && { api }),
+      ...(findings !== undefined && { findings }),
+    };
     terminal.out(output === 'json' ? printableJson(document) : `${oneColumnEach(statusLine(node, counts, waiting))}\n`);
     return isWell ? 0 : 1;
   },

@@ -19,8 +19,10 @@ test('every name that docs/interface.txt promises is there', () => {
     'flag --manifests',
     'GET /healthz',
     'GET /v1/services parameter namespace',
+    'json /v1/node findings.place',
     'json /v1/services listeners.endpoints.state',
     'json counters receivedBytes',
+    'json status findings.found',
     'metric userspace_proxy_turned_away_total{reason}',
     'subcommand list --output',
   ]) {

@@ -9,7 +9,7 @@ import type { Operations } from '../model/view.ts';
 import type { StatusLine } from '../operate/log/output.ts';
 import { type StartProgress, showProgress } from '../operate/log/start-progress.ts';
 import { RemovalWatch } from '../sync/removal-watch.ts';
-import type { Channel } from '../upgrade/channel.ts';
+import type { Predecessor } from '../upgrade/successor-process.ts';
 import { takeOver } from '../upgrade/take-over.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
@@ -55,6 +55,11 @@ export class ServiceProxy {
     return this.#parts.dataPlane.handOver;
   }
 
+  /** It has an API server, and does not follow it now. */
+  get isOffline(): boolean {
+    return this.#parts.apiStatus()?.connected === false;
+  }
+
   /** The weights that an operator has set. */
   weights(): readonly SetWeight[] {
     return this.#parts.weights.list();
@@ -83,15 +88,21 @@ export class ServiceProxy {
    * Starts with all that a predecessor had, in place of {@link start}. When it rejects, with a sentence, the
    * predecessor serves: end this process, and close nothing in order.
    */
-  async takeOver(channel: Channel): Promise<void> {
+  async takeOver({ channel, isOffline }: Predecessor): Promise<void> {
     const { log, signal } = this.#context;
     const { nodeWatch, controlPlane, source, dataPlane, weights } = this.#parts;
     nodeWatch.start();
     try {
       // Rules and listeners are the predecessor's until it releases them, so the control plane is not synced before.
-      const known = new Promise<readonly Unusable[]>((resolve, reject) => {
-        const synced = () => resolve([...source.unusable()]);
-        source.start({ apply: (events) => this.#apply(events), synced }).catch(reject);
+      const lists = new Promise<void>((resolve, reject) => {
+        source.start({ apply: (events) => this.#apply(events), synced: resolve }).catch(reject);
+      });
+      // Who follows the server may know more than the file, so it is for a server that nobody follows.
+      if (isOffline) source.state?.fallBackLater();
+      const known = lists.then(async (): Promise<readonly Unusable[]> => {
+        // Or connections to pods at new addresses would have no endpoint here.
+        await source.state?.settled();
+        return [...source.unusable()];
       });
       await takeOver(channel, {
         dataPlane: dataPlane.handOver,

@@ -8,8 +8,8 @@ import { endProcess, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
-import type { Channel } from '../upgrade/channel.ts';
 import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
+import type { Predecessor } from '../upgrade/successor-process.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
 import { collectGarbage } from '../util/garbage.ts';
@@ -85,7 +85,7 @@ class ProxyProcess {
     });
     process.on('SIGUSR2', () => this.#reopenLogs());
     const claim = new NodeClaim(log);
-    const predecessor = await channelToPredecessor();
+    const predecessor = await findPredecessor();
     if (predecessor === undefined) {
       // Process 1 of a container ignores signals without a handler. A successor is never process 1, and must end at
       // once: in the middle of a hand-over the next step costs connections.
@@ -113,7 +113,7 @@ class ProxyProcess {
     this.#supervisor = supervisor;
     if (predecessor !== undefined) {
       this.#stopOnSignals();
-      await awaitSupervision(predecessor);
+      await awaitSupervision(predecessor.channel);
     }
     this.#upgrade = new Upgrade({
       clock,
@@ -175,10 +175,10 @@ class ProxyProcess {
 }
 
 /** `undefined` unless a predecessor has started this process. Rejects with a sentence for the user. */
-async function channelToPredecessor(): Promise<Channel | undefined> {
+async function findPredecessor(): Promise<Predecessor | undefined> {
   if (process.env[CHANNEL_VARIABLE] === undefined) return undefined;
   const upgrade = await import('../upgrade/successor-process.ts');
-  return await upgrade.channelToPredecessor(process.env, clock);
+  return await upgrade.findPredecessor(process.env, clock);
 }
 
 /** `undefined` when the engine cannot pass on what it has. */
@@ -189,9 +189,9 @@ async function upgradeMeans(proxy: ServiceProxy): Promise<UpgradeOptions['means'
   // taken the place of this one on disk when an upgrade is requested.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
   const start = async () => {
-    // A successor that cannot use a manifest file finds its last good state.
+    // A successor that cannot use a manifest file, or does not reach the API server, finds the last state.
     await proxy.saveState();
-    return await startSuccessor(VERSION, clock);
+    return await startSuccessor({ program: VERSION, isOffline: proxy.isOffline }, clock);
   };
   return { dataPlane: handOver, startSuccessor: start };
 }

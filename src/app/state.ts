@@ -22,6 +22,8 @@ export interface KeptState {
   servedOf(): number | undefined;
   /** The state on disk is to be served when the source does not say in time what there is. */
   fallBackLater(): void;
+  /** Resolves when it is known which endpoints are doubtful, and where they are, as far as that can be had soon. */
+  settled(): Promise<void>;
   /** A dial to this address failed. */
   endpointFailed(address: Address): void;
   /** What is wrong with the file. */
@@ -68,6 +70,7 @@ export async function keepLastState(
   const state: KeptState = {
     servedOf: () => source.servedOf,
     fallBackLater: () => source.fallBackLater(),
+    settled: () => source.settled(),
     endpointFailed: (address) => source.endpointFailed(address),
     finding: () => file.finding,
     keeper,
@@ -91,7 +94,12 @@ export async function keepLastGoodManifests(
   const onChange = () => keeper.changed();
   const source = new ManifestSource({ ...config, ...(saved && { saved: saved.objects }), onChange, clock, log });
   const finding = () => file.finding;
-  const nothing = { servedOf: () => undefined, fallBackLater: () => {}, endpointFailed: () => {} };
+  const nothing = {
+    servedOf: () => undefined,
+    fallBackLater: () => {},
+    settled: async () => {},
+    endpointFailed: () => {},
+  };
   return { source, state: { ...nothing, finding, keeper } };
 }
 

@@ -10,11 +10,14 @@ import type { Clock, Timer } from '../util/clock.ts';
 import type { Log, LogFields } from '../util/log.ts';
 import { rfc3339 } from '../util/timestamp.ts';
 import { isObject } from '../util/untrusted.ts';
-import { eachInSlices } from '../util/wait.ts';
+import { eachInSlices, withDeadline } from '../util/wait.ts';
 import { Followed } from './followed.ts';
 import { type Head, UnusableState } from './format.ts';
 import { OwnPods, type OwnPodsOptions } from './own-pods.ts';
 import { reportUnusable, type SavedState, type StateFile } from './state-file.ts';
+
+/** A disk that hangs must not keep a successor from its start. */
+const PATIENCE_MS = 5_000;
 
 export interface LastStateOptions {
   /** The API server's. */
@@ -86,10 +89,20 @@ export class LastState {
     await this.#options.source.stop();
   }
 
-  /** The state on disk is to be served when the lists do not come. Not for a successor: its predecessor serves. */
+  /** The state on disk is to be served when the lists do not come. */
   fallBackLater(): void {
     const { waitMs, clock } = this.#options;
     this.#wait = clock.after(waitMs, () => void this.#fallBack());
+  }
+
+  /**
+   * Resolves when it is known which endpoints are doubtful, and where they are, as far as that can be had soon. Never
+   * rejects.
+   */
+  async settled(): Promise<void> {
+    const { clock } = this.#options;
+    const settled = this.#recalled.then(() => this.#ownPods.look());
+    await withDeadline(settled, { clock, ms: PATIENCE_MS, late: 'it takes too long' }).catch(() => {});
   }
 
   /** A dial failed. */

@@ -37,11 +37,15 @@ export const FORMATS: readonly number[] = [4, FORMAT];
 
 /** The fields of each kind of message. `hello` only ever gets more fields, so that any two versions understand it. */
 interface Fields {
-  /** `unusable`: parts of the successor's source; absent: none. */
+  /**
+   * `unusable`: parts of the successor's source; absent: none. `isOffline`: the predecessor does not reach its API
+   * server; absent: it does, or is of a version that does not say so.
+   */
   readonly hello: {
     readonly versions: readonly number[];
     readonly program: string;
     readonly unusable?: readonly Unusable[];
+    readonly isOffline?: boolean;
   };
   /** `weights`: those that an operator has set. */
   readonly begin: { readonly weights: readonly SetWeight[] };
@@ -68,6 +72,7 @@ const CHECKS: { readonly [K in Kind]: { readonly [Field in keyof Fields[K]]-?: (
     versions: isListOf(Number.isSafeInteger),
     program: isText,
     unusable: (value = []) => isListOf(isUnusable)(value),
+    isOffline: (value = false) => typeof value === 'boolean',
   },
   begin: { weights: isListOf(isSetWeight) },
   parcel: {},

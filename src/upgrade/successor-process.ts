@@ -26,18 +26,29 @@ const SEND_BUFFER = { level: SOL_SOCKET, name: SO_SNDBUF, value: 1 << 20 };
 /** The predecessor's first message is there before the successor is. */
 const HELLO_MS = 2_000;
 
+/** Whom this process takes over from. */
+export interface Predecessor {
+  readonly channel: Channel;
+  /** It does not reach its API server. */
+  readonly isOffline: boolean;
+}
+
 /**
  * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has
- * no name, so nobody else can open it. `program`: this program's version. Rejects when there is no process.
+ * no name, so nobody else can open it. `said`: of this process, with the version of its program. Rejects when there is
+ * no process.
  */
-export async function startSuccessor(program: string, clock: Clock): Promise<Successor> {
+export async function startSuccessor(
+  said: { readonly program: string; readonly isOffline: boolean },
+  clock: Clock,
+): Promise<Successor> {
   const ends = new Int32Array(2);
   must('socketpair', socketpair(SOCK_SEQPACKET, ends));
   const [own, others] = ends as unknown as [number, number];
   setOption(own, SEND_BUFFER);
   const channel = new Channel(own, clock);
   try {
-    await channel.send({ kind: 'hello', versions: [FORMAT], program });
+    await channel.send({ kind: 'hello', versions: [FORMAT], ...said });
     const child = await spawned(others);
     return { pid: child.pid as number, channel, kill: () => kill(child) };
   } catch (error) {
@@ -49,11 +60,11 @@ export async function startSuccessor(program: string, clock: Clock): Promise<Suc
 }
 
 /**
- * The channel to the predecessor; `undefined` when this process is not a successor. Programs that it starts do not
- * inherit the channel: Node marks every descriptor that it inherits as close-on-exec. Rejects with a sentence when
- * there is no predecessor at the other end.
+ * The predecessor, with the channel to it; `undefined` when this process is not a successor. Programs that this one
+ * starts do not inherit the channel: Node marks every descriptor that it inherits as close-on-exec. Rejects with a
+ * sentence when there is no predecessor at the other end.
  */
-export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock): Promise<Channel | undefined> {
+export async function findPredecessor(env: NodeJS.ProcessEnv, clock: Clock): Promise<Predecessor | undefined> {
   const text = env[CHANNEL_VARIABLE];
   delete env[CHANNEL_VARIABLE];
   if (text === undefined) return undefined;
@@ -62,8 +73,8 @@ export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock)
     const fd = Number(text);
     if (!fstatSync(fd).isSocket()) throw new Error('it is not a socket');
     const channel = new Channel(fd, clock);
-    await channel.expect('hello', { untilMs: clock.now() + HELLO_MS });
-    return channel;
+    const { isOffline = false } = await channel.expect('hello', { untilMs: clock.now() + HELLO_MS });
+    return { channel, isOffline };
   } catch (error) {
     throw new Error(
       `${CHANNEL_VARIABLE}=${JSON.stringify(text)} leads to no process that hands over (${messageOf(error)}); ` +

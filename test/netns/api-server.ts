@@ -16,14 +16,15 @@ export class ApiServer {
     answers.on('line', () => this.#unanswered.shift()?.());
   }
 
-  /** At this address, or on loopback. With a `token`, it refuses requests without that. */
-  static async start(namespace: Namespace, host: string = '127.0.0.1', token?: string): Promise<ApiServer> {
+  /** At this address, or on loopback, and any port. With a `token`, it refuses requests without that. */
+  static async start(
+    namespace: Namespace,
+    host: string = '127.0.0.1',
+    { port = 0, token }: { readonly port?: number; readonly token?: string } = {},
+  ): Promise<ApiServer> {
     const program = fileURLToPath(new URL('programs/api-server.ts', import.meta.url));
-    const server = namespace.spawn([process.execPath, program, host, ...(token === undefined ? [] : [token])], {}, [
-      'pipe',
-      'pipe',
-      'inherit',
-    ]);
+    const args = [host, `${port}`, ...(token === undefined ? [] : [token])];
+    const server = namespace.spawn([process.execPath, program, ...args], {}, ['pipe', 'pipe', 'inherit']);
     const answers = createInterface({ input: server.stdout! });
     const [url] = await Promise.race([once(answers, 'line'), once(answers, 'close')]);
     if (url === undefined) throw new Error('the API server has ended before it began');
@@ -42,6 +43,13 @@ export class ApiServer {
 
   answerAgain(): void {
     this.#process.kill('SIGCONT');
+  }
+
+  /** Resolves when nobody listens at its address any more. */
+  async stop(): Promise<void> {
+    const gone = once(this.#process, 'exit');
+    this.#process.kill('SIGKILL');
+    await gone;
   }
 
   /** As a real server does now and then. */

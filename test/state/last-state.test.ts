@@ -498,6 +498,32 @@ describe('after a boot', () => {
     assert.equal(runtime.asked.length, 10);
   });
 
+  test('who takes over waits until its pods are found, and not for ever', async () => {
+    const { promise, resolve } = Promise.withResolvers<ReadonlyMap<PodKey, readonly Address[]>>();
+    const begin = async () => {
+      const runtime = { addressesOf: () => promise };
+      const { state, server, wait, taken } = await stage({ objects: [dns({})], bootId: 'boot-2', runtime });
+      server.apply([dns({})]);
+      server.synced();
+      let isSettled = false;
+      void state.settled().then(() => {
+        isSettled = true;
+      });
+      await wait(0);
+      taken();
+      return { wait, taken, isSettled: () => isSettled };
+    };
+    const hung = await begin();
+    await hung.wait(4_999);
+    assert.equal(hung.isSettled(), false);
+    await hung.wait(1);
+    assert.equal(hung.isSettled(), true);
+    const found = await begin();
+    resolve(new Map([['kube-system/dns-a', [address('10.244.1.9')]]]));
+    await found.wait(0);
+    assert.deepEqual([found.isSettled(), found.taken()], [true, [dns({}, '10.244.1.9')]]);
+  });
+
   test('a pod without an address of its own is at the address of the node', async () => {
     const runtime = new FakeRuntime();
     runtime.found = new Map([['kube-system/dns-a', []]]);

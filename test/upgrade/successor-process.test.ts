@@ -28,7 +28,7 @@ async function successor(t: TestContext, text: string) {
   const file = join(folder, 'main.mjs');
   writeFileSync(file, text);
   process.argv[1] = file;
-  const started = await startSuccessor('1.0', systemClock);
+  const started = await startSuccessor({ program: '1.0', isOffline: true }, systemClock);
   t.after(async () => {
     await started.kill();
     started.channel.close();
@@ -43,10 +43,10 @@ test('the program on disk gets a channel, and its own child processes do not', a
   const { channel, pid } = await successor(
     t,
     `import { spawnSync } from 'node:child_process';
-     import { channelToPredecessor } from '${SOURCE}/successor-process.ts';
+     import { findPredecessor } from '${SOURCE}/successor-process.ts';
      const clock = { now: () => 0, after: (ms, run) => setTimeout(run, ms) };
-     const channel = await channelToPredecessor(process.env, clock);
-     const ls = 'env | grep -c HANDOVER; ls -l /proc/self/fd | grep -c socket';
+     const { channel, isOffline } = await findPredecessor(process.env, clock);
+     const ls = 'echo ' + isOffline + '; env | grep -c HANDOVER; ls -l /proc/self/fd | grep -c socket';
      const { stdout } = spawnSync('sh', ['-c', ls], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
      await channel.send({ kind: 'hello', versions: [process.pid], program: stdout });
      setInterval(() => {}, 1000);`,
@@ -54,7 +54,7 @@ test('the program on disk gets a channel, and its own child processes do not', a
   assert.ok(isAlive(pid));
   const { versions, program } = await channel.expect('hello', soon());
   assert.deepEqual(versions, [pid]);
-  assert.deepEqual(program.trim().split('\n'), ['0', '0']);
+  assert.deepEqual(program.trim().split('\n'), ['true', '0', '0']);
 });
 
 test('the end of a successor is noticed at once', async (t) => {
@@ -72,15 +72,18 @@ test('a successor that ignores signals can be killed, and is dead then', async (
 
 test('a missing program is reported in a sentence', async () => {
   process.execPath = '/nowhere/at/all';
-  await assert.rejects(startSuccessor('1.0', systemClock), /spawn \/nowhere\/at\/all ENOENT/);
+  await assert.rejects(
+    startSuccessor({ program: '1.0', isOffline: false }, systemClock),
+    /spawn \/nowhere\/at\/all ENOENT/,
+  );
 });
 
 /** A program that opens the channel to its predecessor, and prints the result. */
 const ASKING = `
-  import { channelToPredecessor } from '${SOURCE}/successor-process.ts';
+  import { findPredecessor } from '${SOURCE}/successor-process.ts';
   import { systemClock } from '${SOURCE}/../util/system-clock.ts';
   try {
-    await channelToPredecessor(process.env, systemClock);
+    await findPredecessor(process.env, systemClock);
     console.log('a predecessor');
   } catch (error) {
     console.log(error.message);

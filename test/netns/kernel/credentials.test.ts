@@ -26,7 +26,7 @@ describe('credentials of an exec plugin', () => {
   };
 
   test('an answer without a token is not kept: what is missed shows, and changes arrive once the plugin is well', async () => {
-    const api = await ApiServer.start(environment.topology.node, '127.0.0.1', 'good');
+    const api = await ApiServer.start(environment.topology.node, '127.0.0.1', { token: 'good' });
     await api.set(...webOf('10.96.0.1'));
     writeFileSync(environment.temporary('plugin'), PLUGIN, { mode: 0o700 });
     const path = environment.temporary('kubeconfig');

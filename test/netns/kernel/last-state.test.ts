@@ -333,6 +333,39 @@ describe('the last state', () => {
     process.kill(successor, 'SIGKILL');
   });
 
+  test('an upgrade without the server serves what its predecessor did, and follows the server when that is back', {
+    skip: !isFast,
+  }, async () => {
+    const directory = join(disk, 'offline');
+    const server = await ApiServer.start(environment.topology.node);
+    await server.set(...served('web', '10.96.3.1'), ...served('gone', '10.96.3.2'));
+    const args = ['--hostname-override', NODE, '--state-dir', directory, '--state-wait', '100ms'];
+    const proxy = await environment.startProxy({ source: ['--master', server.url], args });
+    await answers('10.96.3.1');
+    await hasStarted(proxy);
+    await server.stop();
+    const healthz = async () =>
+      JSON.parse((await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).body).apiServer;
+    await waitFor('it is missed', async () => !(await healthz()).connected);
+    proxy.kill('SIGHUP');
+    const successor = await upgraded(proxy);
+    try {
+      assert.equal(proxy.lines({ msg: SERVING }).length, 1);
+      for (const host of ['10.96.3.1', '10.96.3.2']) await answers(host);
+      const back = await ApiServer.start(environment.topology.node, '127.0.0.1', {
+        port: Number(new URL(server.url).port),
+      });
+      await back.set(...served('web', '10.96.3.1'), ...served('new', '10.96.3.3'));
+      await answers('10.96.3.3');
+      await answers('10.96.3.1');
+      assert.equal((await healthz()).state, undefined);
+      const over = 'The API server has answered; what it says replaces the state on disk';
+      assert.equal(proxy.lines({ msg: over })[0]?.['removed'], 2, proxy.tail());
+    } finally {
+      end(successor);
+    }
+  });
+
   test('a broken manifest file keeps its last good state over a restart, and over an upgrade', async () => {
     const args = ['--state-dir', join(disk, 'of-files')];
     const { manifests, client } = environment;
@@ -425,20 +458,27 @@ describe('the last state', () => {
     const cache = await ApiServer.start(environment.topology.node);
     await cache.set(...objects.map(encodeObject));
     const socket = join(disk, 'cached.sock');
+    let successor: number | undefined;
     const runtime = await serveRuntime(socket, DNS_MOVED);
     try {
-      // Twice: what is written meanwhile must not pass for a state of this boot.
+      // Twice, and a successor: what is written meanwhile must not pass for a state of this boot.
       for (let round = 0; round < 2; round++) {
         const args = ['--state-dir', directory, '--state-wait', '1h', '--cri-endpoint', `unix://${socket}`];
         const proxy = await start(cache.url, ...args);
         await isAnswered('10.97.9.1', 'pod-2');
         assert.deepEqual(proxy.lines({ msg: SERVING }), []);
         if (round === 0) assert.equal(await proxy.stop(), 0);
+        if (round === 0 || !isFast) continue;
+        await hasStarted(proxy);
+        proxy.kill('SIGHUP');
+        successor = await upgraded(proxy);
+        await isAnswered('10.97.9.1', 'pod-2');
       }
       // The cluster says where it is, which counts more than what was found.
       await cache.set(...dnsPods('dns', '10.97.9.1', alive).map(encodeObject));
       await isAnswered('10.97.9.1', 'pod-1');
     } finally {
+      if (successor !== undefined) end(successor);
       runtime.close();
     }
   });

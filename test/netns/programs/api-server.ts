@@ -3,12 +3,12 @@ import { endProcess } from '../../../src/kernel/process.ts';
 import { FakeApiServer } from '../../fakes/fake-api-server.ts';
 
 /*
- * The fake API server as a program, at the address that its first argument names. If there is a second one, requests
- * need this token. It prints its URL, then reads one object per line to create or replace, and answers each. An empty
- * line ends every watch.
+ * The fake API server as a program, at the address and port that its first two arguments name. If there is a third one,
+ * requests need this token. It prints its URL, then reads one object per line to create or replace, and answers each.
+ * An empty line ends every watch.
  */
-const [, , host = '', token] = process.argv;
-const server = await FakeApiServer.start({ host });
+const [, , host = '', port, token] = process.argv;
+const server = await FakeApiServer.start({ host, port: Number(port) });
 if (token !== undefined) server.authorize = ({ authorization }) => authorization === `Bearer ${token}`;
 console.log(server.url);
 const lines = createInterface({ input: process.stdin });

@@ -61,8 +61,8 @@ export class LastState {
   /** While it is served. */
   #served: Pick<SavedState, 'head' | 'knownAt'> | undefined;
   readonly #ownPods: OwnPods;
-  /** Of the state on disk, if that is of an earlier boot. */
-  #earlierBoot: string | undefined;
+  /** Of the state on disk when this process began, once it is read. */
+  #before: Head | undefined;
   /** Resolves when it is known what is doubtful. */
   #recalled: Promise<void> = Promise.resolve();
   #wait: Timer | undefined;
@@ -121,7 +121,7 @@ export class LastState {
    */
   get bootId(): string {
     const { bootId } = this.#options;
-    return this.#ownPods.differs ? (this.#earlierBoot ?? bootId) : bootId;
+    return this.#ownPods.differs ? (this.#before?.bootId ?? bootId) : bootId;
   }
 
   /** In an order of their own, so that the same objects are the same text. */
@@ -152,7 +152,6 @@ export class LastState {
 
   #synced(): void {
     const { log } = this.#options;
-    const cluster = this.#options.cluster();
     const told = this.#told;
     const served = this.#served;
     this.#told = undefined;
@@ -166,14 +165,23 @@ export class LastState {
       if (gone.length > 0) this.#sink?.apply(this.#ownPods.pass(gone));
       const message = 'The API server has answered; what it says replaces the state on disk';
       log.info(message, { of: rfc3339(served.knownAt), removed: gone.length });
-      if (isOther(served.head, cluster)) {
-        log.error('The state on disk, which was served until now, is of another cluster', {
-          was: served.head.cluster,
-          is: cluster,
-        });
-      }
     }
+    this.#compareClusters(served !== undefined);
     this.#changed();
+  }
+
+  /** A server of another cluster is believed all the same: a node may have moved (docs/adr/0042). */
+  #compareClusters(wasServed: boolean): void {
+    const { file, log } = this.#options;
+    const is = this.#options.cluster();
+    if (this.#before === undefined || !isOther(this.#before, is)) return;
+    const fields = { was: this.#before.cluster, is };
+    if (wasServed) log.error('The state on disk, which was served until now, is of another cluster', fields);
+    else
+      log.warn('The API server is of another cluster than the state on disk, which it replaces', {
+        ...fields,
+        file: file.path,
+      });
   }
 
   /** What the state on disk says of an earlier boot is doubtful for as long as it does not change. Never rejects. */
@@ -182,15 +190,17 @@ export class LastState {
     try {
       // However old it is, for nothing of it is served.
       const saved = await file.read({ node, source: 'kubernetes' }, 0);
-      if (saved === undefined || saved.head.bootId === bootId) return;
+      if (saved === undefined) return;
+      this.#before = saved.head;
+      // The lists may have been faster.
+      if (this.#told === undefined) this.#compareClusters(false);
+      if (saved.head.bootId === bootId) return;
       const objects: KubernetesObject[] = [];
       await eachInSlices(clock, saved.objects, ({ object }) => {
         const read = isObject(object) && object['kind'] !== 'Service' ? decodeSaved(object) : undefined;
         if (read !== undefined) objects.push(read);
       });
-      this.#earlierBoot = saved.head.bootId;
       this.#ownPods.recall(objects);
-      // The lists may have been faster.
       const known = objects.flatMap((object) => this.#known.get(idOf(object)) ?? []);
       const passed = this.#ownPods.pass(known);
       const doubtful = passed.filter((event, index) => event !== known[index]);
@@ -203,13 +213,13 @@ export class LastState {
   /** Never rejects. */
   async #fallBack(): Promise<void> {
     const { file, node, maxAgeMs, waitMs, source, clock, log } = this.#options;
+    await this.#recalled;
     if (this.#told === undefined) return;
     const waited = `${waitMs / 1_000} s`;
     const err =
       source.status().lastContactAt === undefined
         ? `the API server has not answered within ${waited}`
         : `the lists of the API server are not complete after ${waited}`;
-    await this.#recalled;
     try {
       const saved = await file.read({ node, source: 'kubernetes' }, maxAgeMs);
       if (saved === undefined) {

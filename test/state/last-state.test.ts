@@ -203,6 +203,27 @@ test('a state of another cluster is not served when that is known, and named whe
   assert.match(lines(late.log).at(-1)?.[1] ?? '', /is of another cluster$/);
 });
 
+test('a server of another cluster than the file is believed, and one warning names both', async () => {
+  const message = 'The API server is of another cluster than the state on disk, which it replaces';
+  const fields = { was: 'uid-1', is: 'uid-2', file: '/state/last-state' };
+  for (const isFileFirst of [true, false]) {
+    const { log, server, wait, taken } = await stage({ objects: [cluster('uid-1'), web('10.96.0.1')] });
+    if (isFileFirst) await wait(0);
+    server.apply([cluster('uid-2')]);
+    server.synced();
+    await wait(60_000);
+    assert.deepEqual(taken(), [cluster('uid-2'), 'synced']);
+    assert.deepEqual(lines(log), [['warn', message, fields]]);
+  }
+  for (const uid of ['uid-1', undefined]) {
+    const { log, server, wait } = await stage({ objects: [cluster('uid-1')] });
+    if (uid !== undefined) server.apply([cluster(uid)]);
+    server.synced();
+    await wait(60_000);
+    assert.deepEqual(lines(log), []);
+  }
+});
+
 test('a file that is of no use costs a line; without one, a line says so', async () => {
   const other = await stage({ objects: [], head: { node: 'node-2' } });
   await other.wait(10_000);

@@ -153,8 +153,12 @@ function firstOf(findings: readonly Finding[]): readonly Finding[] {
   return [...findings.slice(0, MAX_FINDINGS), { level: 'warn', found: more }];
 }
 
-function apiView({ connected, staleForMs, servers, servedStateOf }: ApiStatus): NonNullable<NodeView['api']> {
-  return { connected, staleForMs, servers, ...(servedStateOf !== undefined && { servedStateOf }) };
+function apiView({ connected, staleForMs, err, servers, servedStateOf }: ApiStatus): NonNullable<NodeView['api']> {
+  return {
+    ...{ connected, staleForMs, servers },
+    ...(err !== undefined && { err }),
+    ...(servedStateOf !== undefined && { servedStateOf }),
+  };
 }
 
 async function descriptors(): Promise<NodeView['descriptors']> {

@@ -152,11 +152,13 @@ function explanationText(
   return `${lines.join('\n\n')}\n`;
 }
 
-/** Which API server says what is served here, where there are several. */
+/** Which API server says what is served here. */
 function serversPart({ api, now }: NodeView): string {
-  if (api === undefined || api.servers.length < 2) return '';
-  const lines = serversText(api.servers, now, shortDuration);
-  return `\n${part('API servers', lines).map(printable).join('\n')}\n`;
+  if (api === undefined || api.servers.length === 0) return '';
+  const heading = api.servers.length === 1 ? 'API server' : 'API servers';
+  return `\n${part(heading, serversText(api, now, shortDuration))
+    .map(printable)
+    .join('\n')}\n`;
 }
 
 function seenLine(seen: SeenAddress): string {

@@ -1,4 +1,5 @@
 import { findingText } from '../model/finding.ts';
+import { serversText } from '../model/source.ts';
 import { type NodeView, noStates, SERVICE_STATES, type StateCounts, servingStateOf } from '../model/view.ts';
 import { counted, listed } from '../util/text.ts';
 import { command } from './command.ts';
@@ -7,18 +8,13 @@ import { askOne, CONTROL_SOCKET, caveatsOf, JSON_OUTPUT, servicesOf } from './sh
 
 /** Of one line; `list --problems` has all. */
 const SHOWN_FINDINGS = 1;
+const SHOWN_SERVERS = 3;
 
 /** `-o json`. */
 export interface StatusDocument extends Pick<NodeView, 'healthy' | 'capture' | 'families' | 'api' | 'findings'> {
   readonly ok: boolean;
   readonly servicePorts: Readonly<StateCounts>;
   readonly waiting: number;
-}
-
-/** Its name, where there are several. */
-function usedOf({ servers }: NonNullable<NodeView['api']>): string {
-  const used = servers.length > 1 ? servers.find(({ usedSince }) => usedSince !== undefined) : undefined;
-  return used === undefined ? '' : `${used.server} `;
 }
 
 export const STATUS = command({
@@ -58,15 +54,20 @@ function statusLine(node: NodeView, counts: Readonly<StateCounts>, waiting: numb
     return `rules of ${family} ${since}${lastSync?.err === undefined ? '' : `, now failing: ${lastSync.err}`}${behind}`;
   });
   const { api } = node;
-  const source = api === undefined ? 'Services from files' : apiText(api);
+  const source = api === undefined ? 'Services from files' : apiText(api, node.now);
   const services = `${counted(all, 'Service port')}${shown.length === 0 ? '' : `: ${shown.join(', ')}`}`;
   const clients = waiting === 0 ? [] : [`${counted(waiting, 'client')} waiting for an endpoint`];
   const findings = node.findings === undefined ? [] : [listed(node.findings.map(findingText), SHOWN_FINDINGS)];
   return [...(node.healthy ? [] : ['unhealthy']), services, ...clients, ...rules, source, ...findings].join('; ');
 }
 
-function apiText(api: NonNullable<NodeView['api']>): string {
-  const { connected, staleForMs, servedStateOf } = api;
-  const server = connected ? `API server ${usedOf(api)}connected` : `API server lost for ${shortDuration(staleForMs)}`;
+/** "API server 10.0.0.1:6443 connected", "API server lost for 2m (10.0.0.1:6443: used last, failing for 2m: …)" */
+function apiText(api: NonNullable<NodeView['api']>, now: number): string {
+  const { connected, staleForMs, servers, servedStateOf } = api;
+  const used = servers.find(({ usedSince }) => usedSince !== undefined);
+  const each = listed(serversText(api, now, shortDuration), SHOWN_SERVERS);
+  const server = connected
+    ? `API server ${used === undefined ? '' : `${used.server} `}connected`
+    : `API server lost for ${shortDuration(staleForMs)}${each === '' ? '' : ` (${each})`}`;
   return servedStateOf === undefined ? server : `${server}, ${servingStateOf(servedStateOf)}`;
 }

@@ -45,13 +45,23 @@ const MAX_ROWS = 20_000;
 const API_SERVER_GAUGES: readonly (readonly [
   name: string,
   help: string,
-  holds: (server: ApiServerStatus) => boolean,
+  /** `undefined`: it has no such series. */
+  read: (server: ApiServerStatus) => number | undefined,
 ])[] = [
-  ['used', '1 for the API server that is used; it may be out of reach', ({ usedSince }) => usedSince !== undefined],
+  [
+    'used',
+    '1 for the API server that is used; it may be out of reach',
+    ({ usedSince }) => (usedSince === undefined ? 0 : 1),
+  ],
+  [
+    'used_since_timestamp_seconds',
+    'When the API server that is used came into use, since 1970',
+    ({ usedSince }) => usedSince && usedSince / 1_000,
+  ],
   [
     'usable',
     '0 for an API server that could not be used when it was asked last, of several; each is asked every 5 to 10 minutes',
-    ({ failure }) => failure === undefined,
+    ({ failure }) => (failure === undefined ? 1 : 0),
   ],
 ];
 
@@ -112,7 +122,7 @@ export class Metrics extends KubeProxyMetrics {
       'For how long changes on the API server may have been missed; 0 while it is followed',
       () => (apiStatus()?.staleForMs ?? 0) / 1_000,
     );
-    for (const [name, help, holds] of API_SERVER_GAUGES) {
+    for (const [name, help, read] of API_SERVER_GAUGES) {
       new Gauge({
         name: `userspace_proxy_api_server_${name}`,
         help,
@@ -120,7 +130,10 @@ export class Metrics extends KubeProxyMetrics {
         labelNames: ['server'],
         collect() {
           this.reset();
-          for (const server of apiStatus()?.servers ?? []) this.set({ server: server.server }, holds(server) ? 1 : 0);
+          for (const server of apiStatus()?.servers ?? []) {
+            const value = read(server);
+            if (value !== undefined) this.set({ server: server.server }, value);
+          }
         },
       });
     }

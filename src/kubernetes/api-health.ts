@@ -39,6 +39,8 @@ export class ApiHealth {
   readonly #clock: Clock;
   readonly #resources = new Map<string, Resource>();
   #lostAt: number | undefined;
+  /** What was said last of anything that is lost. */
+  #err: string | undefined;
   #wasConnected = false;
   #isStopped = false;
 
@@ -89,6 +91,7 @@ export class ApiHealth {
       lastContactAt: this.#options.lastContactAt(),
       listedAt: listed.length === all.length && all.length > 0 ? Math.max(...listed) : undefined,
       staleForMs: Math.max(0, ...lost.map(({ heardAt }) => now - heardAt)),
+      ...(lost.length > 0 && this.#err !== undefined && { err: this.#err }),
     };
   }
 
@@ -97,6 +100,7 @@ export class ApiHealth {
   }
 
   #lost(resource: string, err: string): void {
+    this.#err = err;
     if (this.#lostAt !== undefined || this.#isStopped) return;
     this.#lostAt = this.#clock.now();
     const message = this.#wasConnected
@@ -108,6 +112,7 @@ export class ApiHealth {
   #followed(): void {
     const isNews = this.#lostAt !== undefined || !this.#wasConnected;
     if (this.#isStopped || !isNews || !this.status().connected) return;
+    this.#err = undefined;
     const { log, server } = this.#options;
     const message = this.#wasConnected ? 'Watching the API server again' : 'Watching the API server';
     const awayMs = this.#clock.now() - (this.#lostAt ?? 0);

@@ -54,19 +54,6 @@ export interface ApiServerStatus {
   readonly failure?: { readonly since: number; readonly err: string };
 }
 
-/** A line for each server: "10.0.0.1:6443: in use for 5m", "10.0.0.2:6443: failing for 2h: connect ECONNREFUSED". */
-export function serversText(
-  servers: readonly ApiServerStatus[],
-  now: number,
-  span: (ms: number) => string,
-): readonly string[] {
-  return servers.map(({ server, usedSince, failure }) => {
-    const use = usedSince === undefined ? [] : [`in use for ${span(now - usedSince)}`];
-    const fault = failure === undefined ? [] : [`failing for ${span(now - failure.since)}: ${failure.err}`];
-    return `${server}: ${[...use, ...fault].join(', ') || 'in reserve'}`;
-  });
-}
-
 /** Times are readings of `Clock.now()`, where nothing else is said. */
 export interface ApiStatus {
   /** All kinds of objects are being watched. A dead connection still counts for 35 s at most. */
@@ -76,8 +63,32 @@ export interface ApiStatus {
   readonly listedAt: number | undefined;
   /** 0 while connected. */
   readonly staleForMs: number;
+  /** Why it is not connected; absent while it is, and before anything has failed. */
+  readonly err?: string;
   /** In order of preference. */
   readonly servers: readonly ApiServerStatus[];
   /** A state on disk is served, as the lists have not come yet; until then it was current: in ms since 1970. */
   readonly servedStateOf?: number;
+}
+
+/**
+ * A line for each server: "10.0.0.1:6443: in use for 5m", "10.0.0.2:6443: failing for 2h: connect ECONNREFUSED". While
+ * none can be used: "10.0.0.1:6443: used last, failing for 2h: connect ECONNREFUSED".
+ */
+export function serversText(
+  { servers, connected, err }: Pick<ApiStatus, 'servers' | 'connected' | 'err'>,
+  now: number,
+  span: (ms: number) => string,
+): readonly string[] {
+  const isOnly = servers.length === 1;
+  return servers.map(({ server, usedSince, failure }) => {
+    const isUsed = usedSince !== undefined;
+    const facts: string[] = [];
+    if (isUsed && connected) facts.push(`in use for ${span(now - usedSince)}`);
+    if (isUsed && !connected && !isOnly) facts.push('used last');
+    if (failure !== undefined) facts.push(`failing for ${span(now - failure.since)}: ${failure.err}`);
+    // What is wrong with credentials is no fault of the server that refuses them.
+    else if (err !== undefined && (isUsed || isOnly)) facts.push(err.replace(`${server}: `, ''));
+    return `${server}: ${facts.join(', ') || (isOnly ? 'no answer yet' : 'in reserve')}`;
+  });
 }

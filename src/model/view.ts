@@ -62,7 +62,7 @@ export interface NodeView {
   /** Where Services come from: "the API server 192.0.2.1:6443", "the files in /etc/services". */
   readonly source: string;
   /** Absent when Services come from files. */
-  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'servers' | 'servedStateOf'>;
+  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs' | 'err' | 'servers' | 'servedStateOf'>;
   /** Of manifests and the state on disk: what cannot be used or written. At most some twenty; absent: nothing. */
   readonly findings?: readonly Finding[];
   /** Of the main thread, during the last sample. */

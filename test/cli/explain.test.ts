@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { EXPLAIN } from '../../src/cli/explain.ts';
 import { partsOf } from '../../src/model/service.ts';
 import type { Explanation, NodeView, Question, RuleView, ServiceFilter, ServiceView } from '../../src/model/view.ts';
-import { FakeView, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
+import { FAKE_NOW, FakeView, LOST_SERVERS, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address } from '../support/model.ts';
 import { controlOf } from './control-of.ts';
@@ -55,7 +55,10 @@ class View extends FakeView {
   }
 }
 
-async function run(argv: string, answer = NOTHING, node: Partial<NodeView> = {}, wallNow = 0) {
+/** Without an API server that could be named. */
+const FILES: Partial<NodeView> = { api: { connected: true, staleForMs: 0, servers: [] } };
+
+async function run(argv: string, answer = NOTHING, node = FILES, wallNow = 0) {
   const terminal = new RecordingTerminal();
   const view = new View(answer);
   view.nodeChanges = node;
@@ -85,6 +88,35 @@ API servers
   192.0.2.3:6443: in reserve
 `),
     printed,
+  );
+});
+
+test('explain names a single API server, too, and what is wrong with each while all are lost', async () => {
+  const ending = async (api: NonNullable<NodeView['api']>) => {
+    const { printed } = await run('10.96.0.1:80', NOTHING, { api });
+    return printed.slice(printed.lastIndexOf('\nAPI server') + 1);
+  };
+  const one = [{ server: '192.0.2.1:6443', usedSince: FAKE_NOW - 60_000 }];
+  const lost = { connected: false, staleForMs: 61_000 };
+  assert.equal(
+    await ending({ connected: true, staleForMs: 0, servers: one }),
+    'API server\n  192.0.2.1:6443: in use for 1m\n',
+  );
+  assert.equal(
+    await ending({ ...lost, servers: one, err: '192.0.2.1:6443: connect ECONNREFUSED' }),
+    'API server\n  192.0.2.1:6443: connect ECONNREFUSED\n',
+  );
+  assert.equal(
+    await ending({ ...lost, servers: [{ server: '192.0.2.1:6443' }] }),
+    'API server\n  192.0.2.1:6443: no answer yet\n',
+  );
+  assert.equal(
+    await ending({ ...lost, servers: LOST_SERVERS }),
+    `API servers
+  192.0.2.1:6443: failing for 2m: connect ECONNREFUSED
+  192.0.2.2:6443: used last, failing for 30s: no answer to a probe within 10 s
+  192.0.2.3:6443: failing for 30s: no answer to a probe within 10 s
+`,
   );
 });
 
@@ -183,7 +215,7 @@ const FULL: Explanation = {
 };
 
 test('the text shows all of the answer', async () => {
-  const { printed } = await run('10.96.0.1:80', FULL, {}, 82_000);
+  const { printed } = await run('10.96.0.1:80', FULL, FILES, 82_000);
   assert.equal(
     printed,
     `default/web:http takes it; the next connection goes to 10.244.1.7:8080.

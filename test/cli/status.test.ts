@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { STATUS } from '../../src/cli/status.ts';
 import type { NodeView, ServiceView } from '../../src/model/view.ts';
 import { noCounters } from '../../src/operate/view/traffic.ts';
-import { FAKE_NOW, FakeView, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
+import { FAKE_NOW, FakeView, LOST_SERVERS, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { controlOf } from './control-of.ts';
 import { RecordingTerminal } from './recording-terminal.ts';
@@ -26,7 +26,7 @@ async function status(node: Partial<NodeView> = {}, service: Partial<ServiceView
 test('status is one line, and 0 while all is well', async () => {
   assert.deepEqual(await status(), {
     code: 0,
-    printed: '3 Service ports: 1 empty, 2 ok; rules of IPv4 synced 4s ago; API server connected\n',
+    printed: '3 Service ports: 1 empty, 2 ok; rules of IPv4 synced 4s ago; API server 192.0.2.1:6443 connected\n',
   });
 });
 
@@ -40,6 +40,15 @@ test('status is 1 when a Service is down, rules fail, the API server is away, or
   assert.match(rules.printed, /; rules of IPv4 never synced, now failing: no\\u000aroom, 2 Services waiting; API/);
   const away = await status({ api: { connected: false, staleForMs: 61_000, servers: [] } });
   assert.deepEqual([away.code, away.printed.includes('; API server lost for 1m1s\n')], [1, true]);
+  const one = { connected: false, staleForMs: 61_000, servers: [{ server: '192.0.2.1:6443', usedSince: 0 }] };
+  const refused = await status({ api: { ...one, err: 'HTTP 401: Unauthorized' } });
+  assert.match(refused.printed, /; API server lost for 1m1s \(192\.0\.2\.1:6443: HTTP 401: Unauthorized\)\n$/);
+  const lost = await status({ api: { ...one, servers: LOST_SERVERS, err: 'of the first' } });
+  const each =
+    '192.0.2.1:6443: failing for 2m: connect ECONNREFUSED, ' +
+    '192.0.2.2:6443: used last, failing for 30s: no answer to a probe within 10 s, ' +
+    '192.0.2.3:6443: failing for 30s: no answer to a probe within 10 s';
+  assert.ok(lost.printed.endsWith(`; API server lost for 1m1s (${each})\n`), lost.printed);
   const several = await status({ api: { connected: true, staleForMs: 0, servers: SEVERAL_SERVERS } });
   assert.deepEqual([several.code, several.printed.includes('; API server 192.0.2.2:6443 connected\n')], [0, true]);
   const served = await status({ api: { connected: false, staleForMs: 61_000, servers: [], servedStateOf: 0 } });
@@ -61,7 +70,7 @@ test('status names what is wrong with files, which by itself is no outage', asyn
   ] as const;
   const { code, printed } = await status({ findings });
   const named = 'A manifest file cannot be used\\u000a; its last good state is kept (web.yaml:3) and 1 more';
-  assert.deepEqual([code, printed.endsWith(`; API server connected; ${named}\n`)], [0, true], printed);
+  assert.deepEqual([code, printed.endsWith(`; API server 192.0.2.1:6443 connected; ${named}\n`)], [0, true], printed);
   assert.deepEqual(JSON.parse((await status({ findings }, {}, '-o', 'json')).printed).findings, findings);
 });
 

@@ -35,6 +35,12 @@ export const SEVERAL_SERVERS: readonly ApiServerStatus[] = [
   { server: '192.0.2.3:6443' },
 ];
 
+/** All of them are away. */
+export const LOST_SERVERS: readonly ApiServerStatus[] = SEVERAL_SERVERS.map((server) => ({
+  ...server,
+  failure: server.failure ?? { since: FAKE_NOW - 30_000, err: 'no answer to a probe within 10 s' },
+}));
+
 /** A view whose every value follows from its options: what operators would be shown of a node that is at rest. */
 export class FakeView implements View {
   /** What {@link node} says beside its defaults; tests alter it. */
@@ -72,7 +78,7 @@ export class FakeView implements View {
         },
       ],
       source: 'the API server 192.0.2.1:6443',
-      api: { connected: true, staleForMs: 0, servers: [] },
+      api: { connected: true, staleForMs: 0, servers: [{ server: '192.0.2.1:6443', usedSince: FAKE_NOW - 60_000 }] },
       loopDelayMs: { p50: 0.1, p99: 1.2, max: 4.5 },
       memory: { rss: 90_000_000, heapUsed: 30_000_000 },
       descriptors: { open: 120, limit: 1_048_576 },

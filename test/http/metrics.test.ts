@@ -9,7 +9,7 @@ import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { ApiStatus } from '../../src/model/source.ts';
-import { SEVERAL_SERVERS } from '../fakes/fake-view.ts';
+import { FAKE_NOW, SEVERAL_SERVERS } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address, ENDPOINT, servicePort } from '../support/model.ts';
 import { parseExposition } from './exposition.ts';
@@ -286,6 +286,8 @@ test('the process: versions, log lines, the API server, the configuration file',
       ['api_stale_seconds', {}, 90],
       ['api_server_used', { server: '192.0.2.1:6443' }, 0],
       ['api_server_used', { server: '192.0.2.2:6443' }, 1],
+      // Only of that one.
+      ['api_server_used_since_timestamp_seconds', {}, (FAKE_NOW - 60_000) / 1_000],
       ['api_server_usable', { server: '192.0.2.1:6443' }, 0],
       ['api_server_usable', { server: '192.0.2.3:6443' }, 1],
       ['state_age_seconds', {}, 600],

@@ -48,6 +48,22 @@ test('the state is as old as the last sign of the resource that is lost', () => 
   assert.equal(health.status().staleForMs, 31_000);
 });
 
+test('what was said last of what is lost is known until all is back', () => {
+  const { health, services, slices, connect } = createHealth();
+  assert.equal(health.status().err, undefined);
+  connect();
+  services.lost('reset');
+  slices.lost('refused');
+  assert.equal(health.status().err, 'refused');
+  services.following();
+  assert.equal(health.status().err, 'refused');
+  slices.following();
+  assert.equal(health.status().err, undefined);
+  slices.dismissed();
+  services.lost('HTTP 401');
+  assert.equal(health.status().err, 'HTTP 401');
+});
+
 test('a loss is logged once with the reason, and its end once', () => {
   const { services, slices, connect, clock, log } = createHealth();
   connect();

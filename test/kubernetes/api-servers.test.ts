@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { createApiServers } from '../../src/kubernetes/open-access.ts';
-import type { SourceEvent } from '../../src/model/source.ts';
+import { type SourceEvent, serversText } from '../../src/model/source.ts';
 import {
   FakeApiServer,
   type FakeApiServerOptions,
@@ -288,6 +288,25 @@ test('while none can be used, each is asked once per try, and what is said is of
   assert.equal(line?.message, 'Cannot watch the API server; the last known state is served until it is back');
   assert.equal(line?.fields['server'], hostOf(first));
   assert.ok(watching.api.status().every(({ failure }) => failure !== undefined));
+  const lines = serversText(source.status(), watching.clock.wallNow(), () => '1m');
+  const err = 'failing for 1m: connect ECONNREFUSED';
+  assert.deepEqual(lines, [`${hostOf(first)}: used last, ${err}`, `${hostOf(second)}: ${err}`]);
+});
+
+test('of a single server, too, it is known what is wrong with it', async (t) => {
+  const server = await startServer(t);
+  const { source, reach, synced, clock } = await watchServer(t, server);
+  const text = () => serversText(source.status(), clock.wallNow(), () => '1m');
+  await reach('the first list', () => synced() === 1 && source.status().connected);
+  assert.deepEqual(text(), [`${hostOf(server)}: in use for 1m`]);
+  // A watch that ends within a second is followed by the next only later.
+  clock.advance(1_500);
+  server.authorize = () => false;
+  server.endWatches();
+  await reach('the refusal', () => !source.status().connected);
+  assert.match(text().join(), new RegExp(`^${hostOf(server)}: HTTP 40[13]`));
+  await server.stop();
+  await reach('the loss', () => text().join() === `${hostOf(server)}: connect ECONNREFUSED`);
 });
 
 test('a stop does not wait for a server that hangs', async (t) => {

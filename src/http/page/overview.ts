@@ -91,13 +91,14 @@ function apiTile(node: NodeView): Html {
   const { api } = node;
   if (api === undefined) return tile('Services from', 'files', 'plain', node.source);
   const { connected, staleForMs, servers, servedStateOf } = api;
-  if (connected && servers.length > 1) {
-    const isWell = servers.every(({ failure }) => failure === undefined);
-    return tile('API server', 'connected', isWell ? 'good' : 'warn', serversText(servers, node.now, span).join('; '));
+  const each = serversText(api, node.now, span);
+  const state = servedStateOf === undefined ? [] : [servingStateOf(servedStateOf)];
+  if (!connected) {
+    const served = state.length === 0 ? ['the last state is served'] : state;
+    return tile('API server', 'lost', 'bad', [`nothing for ${span(staleForMs)}`, ...served, ...each].join('; '));
   }
-  const state = servedStateOf === undefined ? 'the last state is served' : servingStateOf(servedStateOf);
-  if (connected) return tile('API server', 'connected', 'good', servedStateOf === undefined ? 'watching' : state);
-  return tile('API server', 'lost', 'bad', `nothing for ${span(staleForMs)}; ${state}`);
+  const isWell = servers.every(({ failure }) => failure === undefined);
+  return tile('API server', 'connected', isWell ? 'good' : 'warn', [...each, ...state].join('; '));
 }
 
 type Line = readonly [name: string, color: string, of: (sample: HistorySample) => number];

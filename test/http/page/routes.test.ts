@@ -6,7 +6,7 @@ import { Script } from 'node:vm';
 import { statusRoutes } from '../../../src/http/page/routes.ts';
 import { SCRIPT } from '../../../src/http/page/script.ts';
 import type { EventView, NodeView, ServiceView } from '../../../src/model/view.ts';
-import { FAKE_NOW, FakeView, SEVERAL_SERVERS } from '../../fakes/fake-view.ts';
+import { FAKE_NOW, FakeView, LOST_SERVERS, SEVERAL_SERVERS } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { until } from '../../support/until.ts';
 import { ask } from '../http-client.ts';
@@ -105,6 +105,30 @@ test('of several API servers the page shows which one is used, and what is wrong
   assert.ok(
     body.includes(`<div class="warn"><dt>API server</dt><dd><b>connected</b> <span title="${expected}">`),
     body,
+  );
+});
+
+test('the page names a single API server, and what is wrong with each while all are lost', async (t) => {
+  const view = new FakeView();
+  const { address } = await setUp(t, view);
+  const note = async (api?: NonNullable<NodeView['api']>) => {
+    view.nodeChanges = api === undefined ? {} : { api };
+    const { body } = await ask(address, '/status');
+    return /<dt>API server<\/dt><dd><b>\w+<\/b> <span title="(.*?)">/.exec(body)?.[1];
+  };
+  assert.equal(await note(), '192.0.2.1:6443: in use for 60 s');
+  const one = [{ server: '192.0.2.1:6443', usedSince: FAKE_NOW - 60_000 }];
+  const lost = { connected: false, staleForMs: 120_000 };
+  assert.equal(
+    await note({ ...lost, servers: one, err: 'HTTP 401: Unauthorized' }),
+    'nothing for 2 min; the last state is served; 192.0.2.1:6443: HTTP 401: Unauthorized',
+  );
+  assert.equal(
+    await note({ ...lost, servers: LOST_SERVERS, servedStateOf: 0 }),
+    'nothing for 2 min; serving the state of 1970-01-01T00:00:00.000Z; ' +
+      '192.0.2.1:6443: failing for 2 min: connect ECONNREFUSED; ' +
+      '192.0.2.2:6443: used last, failing for 30 s: no answer to a probe within 10 s; ' +
+      '192.0.2.3:6443: failing for 30 s: no answer to a probe within 10 s',
   );
 });
 

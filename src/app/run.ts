@@ -3,17 +3,19 @@ import type { Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
-import { NodeClaim } from '../kernel/node-claim.ts';
+import { NodeClaim, nodeHolder } from '../kernel/node-claim.ts';
 import { endProcess, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
+import { becomeStandIn } from '../kernel/stand-in.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
 import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
-import type { Predecessor } from '../upgrade/successor-process.ts';
+import type { Greeting, Predecessor } from '../upgrade/successor-process.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
 import { collectGarbage } from '../util/garbage.ts';
 import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
 import { assemble } from './assemble.ts';
 import { ConfigurationWatch } from './configuration-watch.ts';
 import { ServiceProxy } from './proxy.ts';
@@ -22,6 +24,9 @@ const STDERR = 2;
 
 /** A stop that takes longer than this is cut short: the rules stay in any case, and systemd would kill us later. */
 const STOP_DEADLINE_MS = 10_000;
+
+/** Each look at who wants to take over costs a few system calls. */
+const LOOK_MS = 100;
 
 export interface Run {
   readonly config: Config;
@@ -49,6 +54,7 @@ class ProxyProcess {
   #reopenLogs = (): void => {};
   #supervisor: ServiceManager | undefined;
   #upgrade: Upgrade | undefined;
+  #isLooking = false;
   /** Missing without `--config`. */
   readonly #configuration: ConfigurationWatch | undefined;
 
@@ -85,14 +91,12 @@ class ProxyProcess {
     });
     process.on('SIGUSR2', () => this.#reopenLogs());
     const claim = new NodeClaim(log);
-    const predecessor = await findPredecessor();
-    if (predecessor === undefined) {
-      // Process 1 of a container ignores signals without a handler. A successor is never process 1, and must end at
-      // once: in the middle of a hand-over the next step costs connections.
-      this.#stopOnSignals();
-      // Before anything is touched. A predecessor's claim is handed over with the rest.
-      await claim.take();
-    }
+    const parent = await findPredecessor();
+    // Process 1 of a container ignores signals without a handler. Who was started to take over must end at once: in the
+    // middle of a hand-over the next step costs connections.
+    if (parent === undefined) this.#stopOnSignals();
+    // Before anything is touched. A predecessor's claim is handed over with the rest.
+    const predecessor = parent ?? (await this.#claim(claim));
     const { signal } = this.#stopped;
     const onUnbindable = () => void this.#stop(undefined, 1);
     const common = { config, log, startedAt: this.#startedAt, signal, configuration: this.#configuration };
@@ -111,10 +115,8 @@ class ProxyProcess {
     });
     this.#proxy = proxy;
     this.#supervisor = supervisor;
-    if (predecessor !== undefined) {
-      this.#stopOnSignals();
-      await awaitSupervision(predecessor.channel);
-    }
+    if (parent !== undefined) this.#stopOnSignals();
+    if (predecessor !== undefined) await awaitSupervision(predecessor.channel);
     this.#upgrade = new Upgrade({
       clock,
       log,
@@ -126,15 +128,53 @@ class ProxyProcess {
         clock.after(STOP_DEADLINE_MS, () => void leaveProcess(0));
         await proxy.release();
         await log.flush();
+        if (process.pid === 1) await becomeStandIn();
         await leaveProcess(0);
       },
     });
+    claim.onKnock = () => this.#knocked(proxy);
     this.#configuration?.start();
     log.info('Started', { version: VERSION, node: process.version });
     // Units that start after this one find its Services.
     if (predecessor === undefined) await proxy.firstSync();
     if (!signal.aborted) await supervisor.ready();
     await giveBackMemory();
+  }
+
+  /** Resolves with the process that has the node, if that hands over. Rejects when it does not. */
+  async #claim(claim: NodeClaim): Promise<Predecessor | undefined> {
+    const { handOverSocket: path } = this.#asked.config;
+    if (path === undefined || (await nodeHolder()) === undefined) {
+      await claim.take();
+      return undefined;
+    }
+    const { meetHolder } = await import('../upgrade/newcomer.ts');
+    const holder = await meetHolder({ path, clock }, () => nodeHolder());
+    // It may have ended meanwhile.
+    if (holder === undefined) await claim.take();
+    else this.#log.info('Taking over from the process that serves this node', { at: path });
+    return holder;
+  }
+
+  /** Somebody may wait to take over. Anybody can knock, so that is looked at now and then. */
+  #knocked(proxy: ServiceProxy): void {
+    const { handOverSocket: path } = this.#asked.config;
+    if (path === undefined || this.#isLooking) return;
+    this.#isLooking = true;
+    clock.after(LOOK_MS, async () => {
+      this.#isLooking = false;
+      try {
+        await this.#admit(path, proxy);
+      } catch (error) {
+        this.#log.warn('Who wants to take over cannot be heard', { at: path, err: messageOf(error) });
+      }
+    });
+  }
+
+  async #admit(path: string, proxy: ServiceProxy): Promise<void> {
+    const { newcomerAt } = await import('../upgrade/newcomer.ts');
+    const newcomer = await newcomerAt({ path, clock }, () => greeting(proxy));
+    if (newcomer !== undefined) await this.#upgrade?.handOverTo(newcomer);
   }
 
   #stopOnSignals(): void {
@@ -188,12 +228,13 @@ async function upgradeMeans(proxy: ServiceProxy): Promise<UpgradeOptions['means'
   // Only here, as it needs koffi, without which the portable engine works too. Not later, as another program may have
   // taken the place of this one on disk when an upgrade is requested.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
-  const start = async () => {
-    // A successor that cannot use a manifest file, or does not reach the API server, finds the last state.
-    await proxy.saveState();
-    return await startSuccessor({ program: VERSION, isOffline: proxy.isOffline }, clock);
-  };
-  return { dataPlane: handOver, startSuccessor: start };
+  return { dataPlane: handOver, startSuccessor: async () => await startSuccessor(await greeting(proxy), clock) };
+}
+
+/** What a successor hears first. It finds the last state, should a manifest file be broken, or the API server away. */
+async function greeting(proxy: ServiceProxy): Promise<Greeting> {
+  await proxy.saveState();
+  return { program: VERSION, isOffline: proxy.isOffline };
 }
 
 /** Gives back what a burst of work has left in V8's heap and in malloc's. */

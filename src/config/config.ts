@@ -111,6 +111,8 @@ export interface Config {
   readonly profiling: boolean;
   /** Where subcommands connect. `undefined`: nowhere. */
   readonly controlSocket: string | undefined;
+  /** Where a process takes over that the one that serves has not started. `undefined`: nowhere. */
+  readonly handOverSocket: string | undefined;
   /** The file of the connection log. `undefined`: none. */
   readonly connectionLog: string | undefined;
   readonly host: HostSettings;

@@ -134,6 +134,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     bindAddressHardFail: values['bind-address-hard-fail'],
     profiling: values.profiling,
     controlSocket: values['control-socket'],
+    handOverSocket: values['hand-over-socket'],
     connectionLog: values['connection-log'],
     host: {
       oomScoreAdj: values['oom-score-adj'],

@@ -34,11 +34,11 @@ import {
   nodeName,
   nodePortAddresses,
   parseBindAddress,
-  parseControlSocket,
   parseCriEndpoint,
   parseListenAddress,
   parseLogFile,
   parsePortRange,
+  parseSocket,
   parseStateDirectory,
   path,
   ports,
@@ -369,8 +369,14 @@ export const FLAGS = {
       describe: 'serve profiles of this process beside /metrics',
       field: 'enableProfiling',
     }),
-    'control-socket': one(text(parseControlSocket), DEFAULT_CONTROL_SOCKET, {
+    'control-socket': one(text(parseSocket), DEFAULT_CONTROL_SOCKET, {
       describe: 'Unix socket, for root only, on which list, drain and other subcommands reach the proxy; "" for none',
+    }),
+    'hand-over-socket': one(text(parseSocket), '', {
+      fallbackText: 'none',
+      describe:
+        'Unix socket, in a folder of root, by which a process that is started beside the one that serves this node, ' +
+        'such as that of a new Pod, takes over all that it has; both need it',
     }),
     'connection-log': one(text(parseLogFile), '', {
       fallbackText: 'none',

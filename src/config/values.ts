@@ -278,10 +278,10 @@ export const DEFAULT_CONTROL_SOCKET = '/run/kube-userspace-proxy/control.sock';
 const MAX_BYTES = 99;
 
 /** Where the control socket is; `undefined` for none. */
-export function parseControlSocket(text: string): string | undefined {
+export function parseSocket(text: string): string | undefined {
   if (text === '') return undefined;
   if (!text.startsWith('/') || text.endsWith('/') || text.includes('\0')) {
-    throw new UsageError('not the absolute path of a file; write "" for no control socket');
+    throw new UsageError('not the absolute path of a file; write "" for no such socket');
   }
   if (Buffer.byteLength(text) > MAX_BYTES) throw new UsageError(`must be at most ${MAX_BYTES} bytes long`);
   return text;

@@ -26,6 +26,8 @@ export class NodeClaim {
   readonly #log: Log;
   readonly #name: string;
   #server: Server | undefined;
+  /** Somebody has connected: any process of the node may. */
+  onKnock: (() => void) | undefined;
 
   constructor(log: Log, name = NAME) {
     this.#log = log;
@@ -36,7 +38,7 @@ export class NodeClaim {
   async take(): Promise<void> {
     for (let isLast = false; ; isLast = true) {
       try {
-        this.#server = await listenAt(this.#name);
+        this.#server = await listenAt(this.#name, () => this.onKnock?.());
         return;
       } catch (error) {
         const isTaken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
@@ -91,8 +93,11 @@ export async function nodeHolder(name = NAME): Promise<NodeHolder | undefined> {
   return { pid: owner.pid === 0 ? undefined : owner.pid, uid: owner.uid };
 }
 
-async function listenAt(name: string): Promise<Server> {
-  const server = createServer((socket) => socket.destroy());
+async function listenAt(name: string, onKnock: () => void): Promise<Server> {
+  const server = createServer((socket) => {
+    socket.destroy();
+    onKnock();
+  });
   server.listen({ path: `\0${name}` });
   await once(server, 'listening');
   // Later errors concern single clients: the name is ours.

@@ -43,6 +43,7 @@ export const calls = {
   epoll_create1: once('int epoll_create1(int)'),
   epoll_ctl: once('int epoll_ctl(int, int, int, int64_t)'),
   epoll_wait: once('int epoll_wait(int, int64_t, int, int)'),
+  execve: once('int execve(int64_t, int64_t, int64_t)'),
   eventfd: once('int eventfd(unsigned int, int)'),
   fcntl: once('int fcntl(int, int, int)'),
   getpeername: once('int getpeername(int, int64_t, int64_t)'),

@@ -3,12 +3,15 @@ import { close } from './descriptor.ts';
 import { CMSGHDR, IOVEC, Memory, MMSGHDR } from './memory.ts';
 import {
   AF_UNIX,
+  accept,
+  bindTo,
   connect,
   MSG_NOSIGNAL,
   type PeerCredentials,
   peerCredentials,
   SOCK_DGRAM,
   SOCK_STREAM,
+  SOCKET_ADDRESS_BYTES,
   SOL_SOCKET,
   send,
   socket,
@@ -16,6 +19,9 @@ import {
 import { EINVAL } from './sys-error.ts';
 
 const MAX_PATH_BYTES = 108;
+
+/** Where the address of a client goes, which has none. */
+const nobody = new Memory(SOCKET_ADDRESS_BYTES);
 
 /**
  * A `struct sockaddr_un`: 2 bytes of family, then the path, or `@` and a name in the abstract namespace. `undefined`
@@ -26,14 +32,37 @@ function encodeUnixAddress(path: string): Memory | undefined {
   return name.length > MAX_PATH_BYTES ? undefined : Memory.of(Buffer.concat([Buffer.of(AF_UNIX, 0), name]));
 }
 
-/** What `use` returns for a socket that is connected to a Unix address; or a negative errno. */
-function connected<T>(path: string, type: number, use: (fd: number) => T): T | number {
+/** A new socket that `use` has bound or connected to a Unix address; or a negative errno. */
+function socketAt(path: string, type: number, use: (fd: number, address: Memory) => number): number {
   const address = encodeUnixAddress(path);
   if (address === undefined) return -EINVAL;
   const fd = socket(AF_UNIX, type);
   if (fd < 0) return fd;
-  const status = connect(fd, address);
-  const used = status < 0 ? status : use(fd);
+  const status = use(fd, address);
+  if (status < 0) close(fd);
+  return status < 0 ? status : fd;
+}
+
+/** A new non-blocking socket that is bound to a file, which must not be there yet; or a negative errno. */
+export function bindUnix(path: string, type: number): number {
+  return socketAt(path, type, bindTo);
+}
+
+/** A new non-blocking socket that is connected; or a negative errno: ECONNREFUSED where nobody listens. */
+export function connectUnix(path: string, type: number): number {
+  return socketAt(path, type, connect);
+}
+
+/** The next connection of a listening socket; or a negative errno: EAGAIN when there is none. */
+export function acceptUnix(fd: number): number {
+  return accept(fd, nobody);
+}
+
+/** What `use` returns for a socket that is connected to a Unix address; or a negative errno. */
+function connected<T>(path: string, type: number, use: (fd: number) => T): T | number {
+  const fd = connectUnix(path, type);
+  if (fd < 0) return fd;
+  const used = use(fd);
   close(fd);
   return used;
 }

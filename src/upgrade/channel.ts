@@ -48,6 +48,8 @@ export class Channel {
   /** How much the other end has not read yet, and since when. */
   #unread = 0;
   #unreadSinceMs = 0;
+  /** Received before anybody asked for it. */
+  readonly #early: Received[] = [];
 
   constructor(fd: number, clock: Clock) {
     this.#fd = fd;
@@ -79,6 +81,19 @@ export class Channel {
    * other end exceeds the limits. Then the descriptors of the message have been closed.
    */
   async receive(limits: Limits = {}): Promise<Received | undefined> {
+    return this.#early.shift() ?? (await this.#receive(limits));
+  }
+
+  /** Resolves when the other end has been closed, and never rejects. What it says until then can still be received. */
+  async closed(): Promise<void> {
+    for (;;) {
+      const next = await this.#receive({}).catch(() => undefined);
+      if (next === undefined) return;
+      this.#early.push(next);
+    }
+  }
+
+  async #receive(limits: Limits): Promise<Received | undefined> {
     const fds: number[] = [];
     try {
       const payload = await this.#receivePayload(fds, limits);

@@ -9,7 +9,7 @@ import { must } from '../sys/sys-error.ts';
 import type { Clock } from '../util/clock.ts';
 import { messageOf } from '../util/text.ts';
 import { Channel } from './channel.ts';
-import { CHANNEL_VARIABLE, FORMAT } from './protocol.ts';
+import { CHANNEL_VARIABLE, FORMAT, type MessageOf } from './protocol.ts';
 import type { Successor } from './upgrade.ts';
 
 /** The kernel adds it to the name of a program whose file has been removed or replaced. */
@@ -21,10 +21,13 @@ const PROGRAM = isSea() ? programPath(process) : undefined;
 const CHANNEL_FD = 3;
 
 /** Several packets under way at once. The kernel caps it at `net.core.wmem_max`. */
-const SEND_BUFFER = { level: SOL_SOCKET, name: SO_SNDBUF, value: 1 << 20 };
+export const SEND_BUFFER = { level: SOL_SOCKET, name: SO_SNDBUF, value: 1 << 20 };
 
 /** The predecessor's first message is there before the successor is. */
 const HELLO_MS = 2_000;
+
+/** What a successor hears first, with the version of the program that says it. */
+export type Greeting = Pick<MessageOf<'hello'>, 'program' | 'isOffline'>;
 
 /** Whom this process takes over from. */
 export interface Predecessor {
@@ -35,13 +38,9 @@ export interface Predecessor {
 
 /**
  * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has
- * no name, so nobody else can open it. `said`: of this process, with the version of its program. Rejects when there is
- * no process.
+ * no name, so nobody else can open it. Rejects when there is no process.
  */
-export async function startSuccessor(
-  said: { readonly program: string; readonly isOffline: boolean },
-  clock: Clock,
-): Promise<Successor> {
+export async function startSuccessor(said: Greeting, clock: Clock): Promise<Successor> {
   const ends = new Int32Array(2);
   must('socketpair', socketpair(SOCK_SEQPACKET, ends));
   const [own, others] = ends as unknown as [number, number];

@@ -3,7 +3,7 @@ import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
 import type { Unusable } from '../model/source.ts';
 import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
-import { FORMATS } from './protocol.ts';
+import { FORMATS, type Message } from './protocol.ts';
 
 interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
@@ -39,7 +39,7 @@ export async function takeOver(
     await channel.send({ kind: 'adopted' }).catch(() => {});
     const received = await channel.receive();
     if (received === undefined) return;
-    if (received.message.kind !== 'released') throw unexpected(received.message.kind);
+    if (received.message.kind !== 'released') throw unexpected(received.message);
     dataPlane.check();
     await channel.send({ kind: 'owning' }).catch(() => {});
   } catch (error) {
@@ -48,10 +48,14 @@ export async function takeOver(
   }
 }
 
-/** This process serves. Resolves when the predecessor has made it the supervised process, or died. */
+/**
+ * This process serves. Resolves when the predecessor has made it the supervised process, or died. Rejects when the
+ * predecessor has given up on this process: end it, for that one serves then.
+ */
 export async function awaitSupervision(channel: Channel): Promise<void> {
   await channel.send({ kind: 'serving' }).catch(() => {});
-  await channel.receive().catch(() => {});
+  const last = await channel.receive().catch(() => undefined);
+  if (last?.message.kind === 'failed') throw new Error(`cannot take over from a predecessor: ${last.message.err}`);
   channel.close();
 }
 
@@ -66,11 +70,12 @@ async function* parcelsFrom(channel: Channel): AsyncIterable<Parcel> {
       if (message.parcels === count) return;
       throw new Error(`the predecessor sent ${message.parcels} parcels, and ${count} have arrived`);
     } else {
-      throw unexpected(message.kind);
+      throw unexpected(message);
     }
   }
 }
 
-function unexpected(kind: string): Error {
-  return new Error(`the predecessor said "${kind}" in the middle of the hand-over`);
+function unexpected(message: Message): Error {
+  if (message.kind === 'failed') return new Error(message.err);
+  return new Error(`the predecessor said "${message.kind}" in the middle of the hand-over`);
 }

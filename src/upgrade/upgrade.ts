@@ -62,8 +62,8 @@ interface Supervisor {
 export interface Successor {
   readonly pid: number;
   readonly channel: Channel;
-  /** Resolves when it is dead. */
-  kill(): Promise<void>;
+  /** Resolves when it is dead. `why`: a clause for its log, if it can read that still. */
+  kill(why?: string): Promise<void>;
 }
 
 export interface UpgradeOptions {
@@ -108,31 +108,57 @@ export class Upgrade {
     } else if (pid === 1) {
       log.error(
         'Cannot upgrade in place: a container ends with its process 1, and everything in it; replace the Pod instead, ' +
-          'which ends its connections',
+          'which ends its connections unless both have --hand-over-socket',
       );
     } else {
-      this.#underWay = this.#replace(means);
-      await this.#underWay;
-      this.#underWay = undefined;
+      await this.#attempt(means.dataPlane, async () => {
+        const successor = await means.startSuccessor();
+        log.info('Starting a successor', { pid: successor.pid });
+        return successor;
+      });
     }
+  }
+
+  /** The same for a process that somebody else has started, such as a new Pod. */
+  async handOverTo(newcomer: Successor): Promise<void> {
+    const { means, log } = this.#options;
+    const refusal =
+      this.#underWay !== undefined
+        ? 'the process that serves is handing over already'
+        : means === undefined
+          ? 'the process that serves has the portable engine, which cannot pass connections on; end it first'
+          : undefined;
+    if (means !== undefined && refusal === undefined) {
+      log.info('Another process takes over', { pid: newcomer.pid });
+      await this.#attempt(means.dataPlane, async () => newcomer);
+      return;
+    }
+    log.warn('A process that wants to take over is refused', { pid: newcomer.pid, err: refusal });
+    await newcomer.kill(refusal);
+    newcomer.channel.close();
+  }
+
+  async #attempt(dataPlane: HandOver, startSuccessor: () => Promise<Successor>): Promise<void> {
+    this.#underWay = this.#replace(dataPlane, startSuccessor);
+    await this.#underWay;
+    this.#underWay = undefined;
   }
 
   /** This process is to end without a successor. Resolves when there is none. */
   async abandon(): Promise<void> {
     this.#isAbandoned = true;
     const successor = await this.#successor?.catch(() => undefined);
-    await successor?.kill();
+    await successor?.kill('the process that serves is to end');
     await this.#underWay;
   }
 
-  async #replace({ dataPlane, startSuccessor }: NonNullable<UpgradeOptions['means']>): Promise<void> {
+  async #replace(dataPlane: HandOver, startSuccessor: () => Promise<Successor>): Promise<void> {
     const { log, supervisor, onReleased } = this.#options;
     await supervisor.reloading();
     if (this.#isAbandoned) return;
     try {
       this.#successor = startSuccessor();
       const successor = await this.#successor;
-      log.info('Starting a successor', { pid: successor.pid });
       const { pausedMs, program } = await handOver(successor, { ...this.#options, dataPlane });
       log.info('Handed over to the successor', { pid: successor.pid, version: program, ms: Math.round(pausedMs) });
     } catch (error) {
@@ -187,7 +213,7 @@ export async function handOver(
     return { pausedMs, program };
   } catch (error) {
     // Before anything else is touched: two processes must never go on with one connection.
-    await successor.kill();
+    await successor.kill(messageOf(error));
     if (frozenMs === undefined) throw error;
     // What it said before it died can still be read, even if it was said a moment too late.
     const isTouched = pausedMs !== undefined || (await hasSaidOwning(channel, clock));

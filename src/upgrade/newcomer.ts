@@ -1,0 +1,116 @@
+import { chmodSync, rmSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { isOursOrRoots, makeSafeDirectory } from '../kernel/safe-directory.ts';
+import { close } from '../sys/descriptor.ts';
+import { listen, peerCredentials, SOCK_SEQPACKET, setOption } from '../sys/socket.ts';
+import { must } from '../sys/sys-error.ts';
+import { acceptUnix, bindUnix, connectUnix } from '../sys/unix-socket.ts';
+import type { Clock } from '../util/clock.ts';
+import { Channel } from './channel.ts';
+import { FORMAT } from './protocol.ts';
+import { type Greeting, type Predecessor, SEND_BUFFER } from './successor-process.ts';
+import type { Successor } from './upgrade.ts';
+
+/*
+ * How a process that its predecessor has not started, such as that of a new Pod, takes over from it: both know the path
+ * of a Unix socket, in a folder that is root's (docs/adr/0046). The newcomer listens there, and knocks. The process that
+ * serves connects, so nothing of its own is there for others to ask.
+ */
+
+/** Who serves connects at once, unless it is still starting. */
+const ANSWER_MS = 5_000;
+
+const POLL_MS = 50;
+
+/** It saves its state before it says hello. */
+const GREETING_MS = 10_000;
+
+/** Only its owner may connect. */
+const MODE = 0o600;
+
+interface Meeting {
+  /** `--hand-over-socket`. */
+  readonly path: string;
+  readonly clock: Clock;
+}
+
+/**
+ * The newcomer's part: the process that serves, or `undefined` when none answers. `knock` has it look.
+ * Rejects with a sentence when the path cannot be used.
+ */
+export async function meetHolder(
+  { path, clock }: Meeting,
+  knock: () => Promise<unknown>,
+): Promise<Predecessor | undefined> {
+  makeSafeDirectory(dirname(path), '--hand-over-socket');
+  // Of a newcomer that was killed.
+  rmSync(path, { force: true });
+  const listener = must(`cannot listen at ${path}`, bindUnix(path, SOCK_SEQPACKET));
+  try {
+    // Nobody can connect before it listens.
+    chmodSync(path, MODE);
+    must(`cannot listen at ${path}`, listen(listener, 1));
+    for (const untilMs = clock.now() + ANSWER_MS; clock.now() < untilMs; ) {
+      const fd = acceptUnix(listener);
+      if (fd >= 0) return await greeted(fd, clock);
+      await knock();
+      await new Promise<void>((resolve) => void clock.after(POLL_MS, resolve));
+    }
+    return undefined;
+  } finally {
+    close(listener);
+    rmSync(path, { force: true });
+  }
+}
+
+/**
+ * The part of the process that serves: who waits at the path for it, if anybody does. Rejects with a sentence when
+ * another user could wait there. `greeting`: made once somebody is there.
+ */
+export async function newcomerAt(
+  { path, clock }: Meeting,
+  greeting: () => Promise<Greeting>,
+): Promise<Successor | undefined> {
+  makeSafeDirectory(dirname(path), '--hand-over-socket');
+  const fd = connectUnix(path, SOCK_SEQPACKET);
+  if (fd < 0) return undefined;
+  const channel = new Channel(fd, clock);
+  try {
+    const pid = trustedPeer(fd);
+    setOption(fd, SEND_BUFFER);
+    await channel.send({ kind: 'hello', versions: [FORMAT], ...(await greeting()) });
+    return { pid, channel, kill: (why) => dismiss(channel, why) };
+  } catch (error) {
+    channel.close();
+    throw error;
+  }
+}
+
+async function greeted(fd: number, clock: Clock): Promise<Predecessor> {
+  const channel = new Channel(fd, clock);
+  try {
+    trustedPeer(fd);
+    const { isOffline = false } = await channel.expect('hello', { untilMs: clock.now() + GREETING_MS });
+    return { channel, isOffline };
+  } catch (error) {
+    channel.close();
+    throw error;
+  }
+}
+
+/** 0 when it is in a PID namespace that is not visible from here. */
+function trustedPeer(fd: number): number {
+  const peer = peerCredentials(fd);
+  if (typeof peer === 'number') throw new Error('the kernel does not say who is at the other end');
+  if (!isOursOrRoots(peer.uid)) throw new Error(`the process at the other end is of user ${peer.uid}`);
+  return peer.pid;
+}
+
+/**
+ * No signal reaches a process of another container. But it ends by itself when it reads this, whatever it has done by
+ * then. If it hangs, a probe of its Pod ends it.
+ */
+async function dismiss(channel: Channel, why = 'the process that serves has given up on this one'): Promise<void> {
+  await channel.send({ kind: 'failed', err: why }).catch(() => {});
+  await channel.closed();
+}

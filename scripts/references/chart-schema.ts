@@ -63,7 +63,9 @@ const ABSOLUTE_PATH = '/.*';
 const NAME = '[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*';
 /** Those of distribution/reference, without a tag or digest. */
 const REPOSITORY_PART = '[a-z0-9]+([._-]+[a-z0-9]+)*';
-const REPOSITORY = `(([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/)?${REPOSITORY_PART}(/${REPOSITORY_PART})*`;
+const REPOSITORY = `(([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/)?${REPOSITORY_PART}(/${REPOSITORY_PART})*`; /** Of nodes, as Kubernetes has them. */
+const COUNT_OR_SHARE: Schema = { type: ['integer', 'string'], minimum: 0, pattern: '^[0-9]+%$' };
+
 /** That of the Prometheus operator's definitions. */
 const SCRAPE_INTERVAL = '(0|([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)';
 
@@ -93,8 +95,7 @@ const VALUES: Readonly<Record<string, Schema>> = {
     type: 'object',
     properties: {
       type: oneOf('RollingUpdate', 'OnDelete'),
-      // A second proxy on a node refuses to start, so the first would be waited for without an end.
-      rollingUpdate: { type: 'object', properties: { maxSurge: { type: 'integer', maximum: 0 } } },
+      rollingUpdate: { type: 'object', properties: { maxSurge: COUNT_OR_SHARE, maxUnavailable: COUNT_OR_SHARE } },
     },
   },
   podLabels: STRINGS,

@@ -29,6 +29,20 @@ export const CHECK = command({
   },
 });
 
+const PROBE = command({
+  name: 'probe',
+  summary: "for a Pod's startup probe: exit with 0 when the proxy that serves this node runs in this container",
+  options: {},
+  run: async (_given, terminal) => {
+    const { nodeHolder } = await import('../kernel/node-claim.ts');
+    const holder = await nodeHolder();
+    const isHere = holder?.pid !== undefined;
+    const who = holder === undefined ? 'nobody' : isHere ? `process ${holder.pid}` : 'a process of another container';
+    terminal.out(`${who} serves this node\n`);
+    return isHere ? 0 : 1;
+  },
+});
+
 /** In the order in which `--help` shows them. */
 export const COMMANDS: readonly Command[] = [
   STATUS,
@@ -41,6 +55,7 @@ export const COMMANDS: readonly Command[] = [
   WEIGHT,
   LOG_LEVEL,
   SUPPORT_DUMP,
+  PROBE,
   SHOW_VERSION,
   COMPLETION,
 ];

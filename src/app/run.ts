@@ -1,10 +1,12 @@
+import { dirname } from 'node:path';
 import { isatty } from 'node:tty';
 import type { Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
-import { NodeClaim, nodeHolder } from '../kernel/node-claim.ts';
+import { isTrusted, NodeClaim, nodeHolder } from '../kernel/node-claim.ts';
 import { endProcess, leaveProcess } from '../kernel/process.ts';
+import { makeSafeDirectory } from '../kernel/safe-directory.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import { becomeStandIn } from '../kernel/stand-in.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
@@ -149,7 +151,7 @@ class ProxyProcess {
       return undefined;
     }
     const { meetHolder } = await import('../upgrade/newcomer.ts');
-    const holder = await meetHolder({ path, clock }, () => nodeHolder());
+    const holder = await meetHolder(meetingAt(path), () => nodeHolder());
     // It may have ended meanwhile.
     if (holder === undefined) await claim.take();
     else this.#log.info('Taking over from the process that serves this node', { at: path });
@@ -173,7 +175,7 @@ class ProxyProcess {
 
   async #admit(path: string, proxy: ServiceProxy): Promise<void> {
     const { newcomerAt } = await import('../upgrade/newcomer.ts');
-    const newcomer = await newcomerAt({ path, clock }, () => greeting(proxy));
+    const newcomer = await newcomerAt(meetingAt(path), () => greeting(proxy));
     if (newcomer !== undefined) await this.#upgrade?.handOverTo(newcomer);
   }
 
@@ -229,6 +231,11 @@ async function upgradeMeans(proxy: ServiceProxy): Promise<UpgradeOptions['means'
   // taken the place of this one on disk when an upgrade is requested.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
   return { dataPlane: handOver, startSuccessor: async () => await startSuccessor(await greeting(proxy), clock) };
+}
+
+function meetingAt(path: string) {
+  const guard = () => makeSafeDirectory(dirname(path), '--hand-over-socket');
+  return { path, guard, isTrusted, clock };
 }
 
 /** What a successor hears first. It finds the last state, should a manifest file be broken, or the API server away. */

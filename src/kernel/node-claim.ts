@@ -81,7 +81,7 @@ export function describe({ pid }: NodeHolder): string {
 }
 
 /** Whether the holder may be believed to be a proxy. */
-export function isTrusted({ uid }: NodeHolder): boolean {
+export function isTrusted({ uid }: Pick<NodeHolder, 'uid'>): boolean {
   return uid === ROOT || uid === process.getuid?.();
 }
 

@@ -1,5 +1,6 @@
 import { isSea } from 'node:sea';
 import { systemClock } from '../util/system-clock.ts';
+import { endProcess } from './process.ts';
 
 /** The program does nothing but wait for its end when this is its argument 0. */
 export const STAND_IN = 'kube-userspace-proxy: handed over';
@@ -18,7 +19,7 @@ export async function becomeStandIn(): Promise<void> {
 }
 
 export function standIn(): void {
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => process.exit(0));
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void endProcess(0));
   const wait = () => void systemClock.after(LONG_MS, wait);
   wait();
 }

@@ -1,8 +1,6 @@
 import { chmodSync, rmSync } from 'node:fs';
-import { dirname } from 'node:path';
-import { isOursOrRoots, makeSafeDirectory } from '../kernel/safe-directory.ts';
 import { close } from '../sys/descriptor.ts';
-import { listen, peerCredentials, SOCK_SEQPACKET, setOption } from '../sys/socket.ts';
+import { listen, type PeerCredentials, peerCredentials, SOCK_SEQPACKET, setOption } from '../sys/socket.ts';
 import { must } from '../sys/sys-error.ts';
 import { acceptUnix, bindUnix, connectUnix } from '../sys/unix-socket.ts';
 import type { Clock } from '../util/clock.ts';
@@ -13,8 +11,8 @@ import type { Successor } from './upgrade.ts';
 
 /*
  * How a process that its predecessor has not started, such as that of a new Pod, takes over from it: both know the path
- * of a Unix socket, in a folder that is root's (docs/adr/0046). The newcomer listens there, and knocks. The process that
- * serves connects, so nothing of its own is there for others to ask.
+ * of a Unix socket, in a folder that is root's (docs/adr/0045). The newcomer listens there, and knocks. Who serves
+ * connects, so nothing of its own is there for others to ask.
  */
 
 /** Who serves connects at once, unless it is still starting. */
@@ -31,6 +29,10 @@ const MODE = 0o600;
 interface Meeting {
   /** `--hand-over-socket`. */
   readonly path: string;
+  /** Throws where another user could put a socket there. */
+  readonly guard: () => void;
+  /** By whom this process may be asked, and whom it may ask. */
+  readonly isTrusted: (peer: PeerCredentials) => boolean;
   readonly clock: Clock;
 }
 
@@ -38,11 +40,9 @@ interface Meeting {
  * The newcomer's part: the process that serves, or `undefined` when none answers. `knock` has it look.
  * Rejects with a sentence when the path cannot be used.
  */
-export async function meetHolder(
-  { path, clock }: Meeting,
-  knock: () => Promise<unknown>,
-): Promise<Predecessor | undefined> {
-  makeSafeDirectory(dirname(path), '--hand-over-socket');
+export async function meetHolder(meeting: Meeting, knock: () => Promise<unknown>): Promise<Predecessor | undefined> {
+  const { path, guard, clock } = meeting;
+  guard();
   // Of a newcomer that was killed.
   rmSync(path, { force: true });
   const listener = must(`cannot listen at ${path}`, bindUnix(path, SOCK_SEQPACKET));
@@ -52,7 +52,7 @@ export async function meetHolder(
     must(`cannot listen at ${path}`, listen(listener, 1));
     for (const untilMs = clock.now() + ANSWER_MS; clock.now() < untilMs; ) {
       const fd = acceptUnix(listener);
-      if (fd >= 0) return await greeted(fd, clock);
+      if (fd >= 0) return await greeted(fd, meeting);
       await knock();
       await new Promise<void>((resolve) => void clock.after(POLL_MS, resolve));
     }
@@ -67,16 +67,14 @@ export async function meetHolder(
  * The part of the process that serves: who waits at the path for it, if anybody does. Rejects with a sentence when
  * another user could wait there. `greeting`: made once somebody is there.
  */
-export async function newcomerAt(
-  { path, clock }: Meeting,
-  greeting: () => Promise<Greeting>,
-): Promise<Successor | undefined> {
-  makeSafeDirectory(dirname(path), '--hand-over-socket');
+export async function newcomerAt(meeting: Meeting, greeting: () => Promise<Greeting>): Promise<Successor | undefined> {
+  const { path, guard, clock } = meeting;
+  guard();
   const fd = connectUnix(path, SOCK_SEQPACKET);
   if (fd < 0) return undefined;
   const channel = new Channel(fd, clock);
   try {
-    const pid = trustedPeer(fd);
+    const pid = trustedPeer(fd, meeting);
     setOption(fd, SEND_BUFFER);
     await channel.send({ kind: 'hello', versions: [FORMAT], ...(await greeting()) });
     return { pid, channel, kill: (why) => dismiss(channel, why) };
@@ -86,10 +84,11 @@ export async function newcomerAt(
   }
 }
 
-async function greeted(fd: number, clock: Clock): Promise<Predecessor> {
+async function greeted(fd: number, meeting: Meeting): Promise<Predecessor> {
+  const { clock } = meeting;
   const channel = new Channel(fd, clock);
   try {
-    trustedPeer(fd);
+    trustedPeer(fd, meeting);
     const { isOffline = false } = await channel.expect('hello', { untilMs: clock.now() + GREETING_MS });
     return { channel, isOffline };
   } catch (error) {
@@ -99,10 +98,10 @@ async function greeted(fd: number, clock: Clock): Promise<Predecessor> {
 }
 
 /** 0 when it is in a PID namespace that is not visible from here. */
-function trustedPeer(fd: number): number {
+function trustedPeer(fd: number, { isTrusted }: Meeting): number {
   const peer = peerCredentials(fd);
   if (typeof peer === 'number') throw new Error('the kernel does not say who is at the other end');
-  if (!isOursOrRoots(peer.uid)) throw new Error(`the process at the other end is of user ${peer.uid}`);
+  if (!isTrusted(peer)) throw new Error(`the process at the other end is of user ${peer.uid}`);
   return peer.pid;
 }
 

@@ -69,6 +69,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     bindAddressHardFail: false,
     profiling: false,
     controlSocket: '/run/kube-userspace-proxy/control.sock',
+    handOverSocket: undefined,
     connectionLog: undefined,
     host: {
       oomScoreAdj: -999,

@@ -86,7 +86,7 @@ const VALUES: Readonly<Record<string, Schema>> = {
   // The chart says these itself: probes ask where the field says, and each node has a name of its own.
   extraArgs: list({
     type: 'string',
-    not: form('--(config|healthz-bind-address|healthz-port|hostname-override|master|state-dir)(=.*)?'),
+    not: form('--(config|cri-endpoint|healthz-bind-address|healthz-port|hostname-override|master|state-dir)(=.*)?'),
   }),
   nodeSelector: STRINGS,
   tolerations: list(OBJECT),
@@ -101,6 +101,8 @@ const VALUES: Readonly<Record<string, Schema>> = {
   podLabels: STRINGS,
   podAnnotations: STRINGS,
   'state.hostPath': optional(ABSOLUTE_PATH),
+  // In a folder that can be mounted.
+  'containerRuntime.socket': optional('/[^/]+/.*[^/]'),
   'controlSocket.hostPath': optional(ABSOLUTE_PATH),
   'serviceAccount.name': optional(NAME),
   'serviceAccount.annotations': STRINGS,

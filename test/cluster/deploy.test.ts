@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { RIGHT_VALUES, rounds, WRONG_VALUES } from '../deploy/chart-values.ts';
@@ -42,6 +43,7 @@ const ALL_VALUES = {
   tolerations: [],
   podLabels: { team: 'network' },
   podAnnotations: { 'example.com/a': 'b' },
+  containerRuntime: { socket: '/run/k3s/containerd/containerd.sock' },
   controlSocket: { hostPath: `/run/${NAME}` },
   serviceAccount: { name: 'proxy', annotations: { 'example.com/a': 'b' } },
   dashboard: { create: true },
@@ -225,6 +227,12 @@ describe('deploy on a real server', () => {
         assert.equal(line.config.engine, 'fast');
         assert.ok(line.config.source.kind === 'kubernetes');
         assert.equal(line.config.source.kubeconfig, '/var/lib/kube-proxy/kubeconfig.conf');
+        const { criSocket = '' } = line.config.state ?? {};
+        assert.equal(criSocket, ALL_VALUES.containerRuntime.socket);
+        const mounted = container.volumeMounts.find(({ name }: { name: string }) => name === 'container-runtime');
+        assert.deepEqual([mounted.mountPath, mounted.readOnly], [dirname(criSocket), true]);
+        const { hostPath } = pod.spec.volumes.find(({ name }: { name: string }) => name === mounted.name);
+        assert.equal(hostPath.path, mounted.mountPath);
       }
     });
 

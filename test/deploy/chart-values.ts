@@ -46,6 +46,7 @@ export const WRONG_VALUES: Readonly<Record<string, readonly unknown[]>> = {
   podLabels: [{ team: 1 }],
   podAnnotations: [{ team: 1 }],
   'state.hostPath': ['var/lib', './state'],
+  'containerRuntime.socket': ['unix:///run/containerd/containerd.sock', '/containerd.sock', '/run/'],
   'controlSocket.hostPath': ['run'],
   'serviceAccount.name': ['Proxy'],
   'serviceAccount.annotations': [{ a: true }],
@@ -80,6 +81,7 @@ export const RIGHT_VALUES: Readonly<Record<string, readonly unknown[]>> = {
   'serviceAccount.name': ['123'],
   'kubeProxy.configMap': ['123'],
   'state.hostPath': ['', '/', '/a: b'],
+  'containerRuntime.socket': ['/run/k3s/containerd/containerd.sock', '/a: b/c'],
   'podMonitor.interval': ['1m30s', '500ms', ''],
 };
 

@@ -58,8 +58,8 @@ export class LastState {
   readonly serviceCidrs = new Followed<readonly Cidr[]>(() => this.#changed());
   /** What the API server has said before its lists were complete; afterwards there is no need to tell. */
   #told: Set<string> | undefined = new Set();
-  /** While it is served. */
-  #served: Pick<SavedState, 'head' | 'knownAt'> | undefined;
+  /** See {@link servedOf}. */
+  #servedOf: number | undefined;
   readonly #ownPods: OwnPods;
   /** Of the state on disk when this process began, once it is read. */
   #before: Head | undefined;
@@ -112,7 +112,7 @@ export class LastState {
 
   /** The time of the state on disk while that is served, in milliseconds since 1970. */
   get servedOf(): number | undefined {
-    return this.#served?.knownAt;
+    return this.#servedOf;
   }
 
   /**
@@ -129,9 +129,13 @@ export class LastState {
     const [node, blocks = []] = [this.node.value, this.serviceCidrs.value];
     if (node !== undefined) yield { object: encodeNode(node) };
     if (blocks.length > 0) yield { object: encodeServiceCidr(blocks) };
-    for (const id of [...this.#known.keys()].sort()) {
-      const object = this.#known.get(id);
-      if (object !== undefined) yield { object: encodeObject(object) };
+    // By kind and namespace, as to sort all at once takes longer than a slice of time.
+    const groups = Map.groupBy(this.#known.keys(), (id) => id.slice(0, id.indexOf('/')));
+    for (const group of [...groups.keys()].sort()) {
+      for (const id of groups.get(group)?.sort() ?? []) {
+        const object = this.#known.get(id);
+        if (object !== undefined) yield { object: encodeObject(object) };
+      }
     }
   }
 
@@ -153,10 +157,10 @@ export class LastState {
   #synced(): void {
     const { log } = this.#options;
     const told = this.#told;
-    const served = this.#served;
+    const servedOf = this.#servedOf;
     this.#told = undefined;
-    this.#served = undefined;
-    if (served === undefined) {
+    this.#servedOf = undefined;
+    if (servedOf === undefined) {
       this.#sink?.synced();
     } else {
       const lost = [...this.#known].filter(([id]) => !told?.has(id)).map(([, event]) => event);
@@ -164,9 +168,9 @@ export class LastState {
       const gone = lost.map((event) => ({ ...event, value: undefined }));
       if (gone.length > 0) this.#sink?.apply(this.#ownPods.pass(gone));
       const message = 'The API server has answered; what it says replaces the state on disk';
-      log.info(message, { of: rfc3339(served.knownAt), removed: gone.length });
+      log.info(message, { of: rfc3339(servedOf), removed: gone.length });
     }
-    this.#compareClusters(served !== undefined);
+    this.#compareClusters(servedOf !== undefined);
     this.#changed();
   }
 
@@ -253,9 +257,8 @@ export class LastState {
       else if (!told.has(idOf(each))) objects.push(each);
     }
     for (const object of objects) this.#known.set(idOf(object), object);
-    const { head, knownAt } = saved;
-    this.#served = { head, knownAt };
-    log.warn('The state on disk is served until the API server answers', { of: rfc3339(knownAt), ...why });
+    this.#servedOf = saved.knownAt;
+    log.warn('The state on disk is served until the API server answers', { of: rfc3339(saved.knownAt), ...why });
     this.#sink?.apply(this.#ownPods.pass(objects));
     this.#sink?.synced();
     onRecall(objects);

@@ -80,6 +80,24 @@ describe('a start without the API server', { timeout: 600_000 }, () => {
       assert.equal(await environment.client.call('read', { connection, bytes: 11 }), 'still there');
       assert.equal(await environment.localPort('test/stays'), localPort);
       assert.equal(await proxy.stop(), 0);
+
+      // A server that says what the file does changes no rule.
+      await cluster.plane.killApiServer();
+      proxy = await start();
+      await cluster.isUp(stays, ALL);
+      assert.ok((await age()) > 0);
+      shims.forget();
+      await cluster.plane.startApiServer();
+      await waitFor('the state on disk is served no more', async () => (await age()) === 0, 120_000);
+      await waitFor('no sync is due', async () => {
+        const text = await environment.metricsText();
+        const at = (what: string) => metric(text, `kubeproxy_sync_proxy_rules_last_${what}timestamp_seconds`, 'IPv4');
+        return at('queued_') <= at('');
+      });
+      assert.deepEqual(shims.writes(), []);
+      await cluster.isUp(stays, ALL);
+      assert.equal(await environment.localPort('test/stays'), localPort);
+      assert.equal(await proxy.stop(), 0);
     } finally {
       await cluster.remove();
     }

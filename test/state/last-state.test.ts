@@ -240,6 +240,18 @@ test('a file that is of no use costs a line; without one, a line says so', async
   );
 });
 
+test('the same objects are the same text, in whichever order they came', async () => {
+  const objects = [web('10.96.0.1'), web('10.96.0.2', 'shop/api'), web('10.96.0.3', 'bank/web'), slice('10.244.1.7')];
+  const texts = await Promise.all(
+    [objects, objects.toReversed()].map(async (each) => {
+      const { state, server } = await stage();
+      for (const object of each) server.apply([object]);
+      return JSON.stringify([...state.contents()]);
+    }),
+  );
+  assert.equal(texts[0], texts[1]);
+});
+
 test('an object that cannot be read costs no other one', async () => {
   const { write, wait, taken, log } = await stage();
   await write([

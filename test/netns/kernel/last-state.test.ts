@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { encodeObject } from '../../../src/kubernetes/objects/encode.ts';
-import type { KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
+import { decodeSaved, type KubernetesObject } from '../../../src/kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../../../src/model/service.ts';
 import { DISK } from '../../../src/state/disk.ts';
 import { bodyOf } from '../../../src/state/format.ts';
@@ -331,6 +331,25 @@ describe('the last state', () => {
     await answers('10.96.3.1');
     assert.deepEqual(proxy.lines({ msg: SERVING }), []);
     process.kill(successor, 'SIGKILL');
+  });
+
+  test('a health check port is served from the file, with what is on this node', async () => {
+    const ports = [{ port: 80, target: TCP.name, nodePort: 30_181 }];
+    const spec = { externalTrafficPolicy: 'Local', healthCheckNodePort: 30_182 };
+    const objects = [
+      ...serviceObjects({ name: 'local', clusterIP: '10.96.3.4', ports, loadBalancerIPs: ['192.0.2.80'], spec }),
+      sliceObject('local', ports, [
+        { address: POD_ADDRESSES[0], nodeName: NODE },
+        { address: POD_ADDRESSES[1], nodeName: 'node-2' },
+      ]),
+    ].map((each) => decodeSaved(each) as KubernetesObject);
+    const directory = join(disk, 'health-check');
+    await write(new StateFile({ directory, files: DISK, clock: systemClock }), objects);
+    await start(NO_SERVER, '--state-dir', directory);
+    const answer = await waitFor('an answer of the health check port', () =>
+      environment.node.call('httpGet', { url: 'http://127.0.0.1:30182/' }).catch(() => undefined),
+    );
+    assert.deepEqual([answer.status, JSON.parse(answer.body).localEndpoints], [200, 1]);
   });
 
   test('an upgrade without the server serves what its predecessor did, and follows the server when that is back', {

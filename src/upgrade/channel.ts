@@ -1,6 +1,6 @@
 import type { Parcel } from '../model/hand-over.ts';
 import { close, waitReadable } from '../sys/descriptor.ts';
-import { unacknowledgedBytes } from '../sys/socket.ts';
+import { shutdownWrite, unacknowledgedBytes } from '../sys/socket.ts';
 import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS } from '../sys/sys-error.ts';
 import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-socket.ts';
 import type { Clock, Timer } from '../util/clock.ts';
@@ -42,7 +42,8 @@ export interface Limits {
 
 /** One end of a pair of Unix sockets (SOCK_SEQPACKET, non-blocking) that carries messages with descriptors. */
 export class Channel {
-  readonly #fd: number;
+  /** -1 when it has been closed: the number may be another's by then. */
+  #fd: number;
   readonly #clock: Clock;
   readonly #packet = new UnixMessage(1 + FRAGMENT_BYTES);
   /** How much the other end has not read yet, and since when. */
@@ -86,10 +87,15 @@ export class Channel {
 
   /** Resolves when the other end has been closed, and never rejects. What it says until then can still be received. */
   async closed(): Promise<void> {
-    for (;;) {
-      const next = await this.#receive({}).catch(() => undefined);
-      if (next === undefined) return;
-      this.#early.push(next);
+    while (this.#fd >= 0) {
+      try {
+        const next = await this.#receive({});
+        if (next === undefined) return;
+        this.#early.push(next);
+      } catch {
+        // Who says something that cannot be read lives still.
+        await this.#later();
+      }
     }
   }
 
@@ -132,8 +138,14 @@ export class Channel {
     return await Promise.race([work, disturbed]).finally(() => next?.cancel());
   }
 
+  /** Nothing more will be said. The other end may still say something. */
+  end(): void {
+    shutdownWrite(this.#fd);
+  }
+
   close(): void {
     close(this.#fd);
+    this.#fd = -1;
   }
 
   async #receivePayload(fds: number[], limits: Limits): Promise<Buffer | undefined> {
@@ -181,7 +193,11 @@ export class Channel {
       if (nowMs - this.#unreadSinceMs >= silenceMs)
         throw new Error(`the other process stood still for ${silenceMs} ms`);
       if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
-      await new Promise<void>((resolve) => void this.#clock.after(POLL_MS, resolve));
+      await this.#later();
     }
+  }
+
+  #later(): Promise<void> {
+    return new Promise((resolve) => void this.#clock.after(POLL_MS, resolve));
   }
 }

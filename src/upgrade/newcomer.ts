@@ -1,4 +1,4 @@
-import { chmodSync, rmSync } from 'node:fs';
+import { chmodSync, lstatSync, rmSync } from 'node:fs';
 import { close } from '../sys/descriptor.ts';
 import { listen, type PeerCredentials, peerCredentials, SOCK_SEQPACKET, setOption } from '../sys/socket.ts';
 import { must } from '../sys/sys-error.ts';
@@ -41,8 +41,16 @@ interface Meeting {
  * Rejects with a sentence when the path cannot be used.
  */
 export async function meetHolder(meeting: Meeting, knock: () => Promise<unknown>): Promise<Predecessor | undefined> {
-  const { path, guard, clock } = meeting;
+  const fd = await visitor(meeting, knock);
+  return fd === undefined ? undefined : await greeted(fd, meeting);
+}
+
+/** Listens for one only: a second connection would be of the same process, which has looked twice. */
+async function visitor({ path, guard, clock }: Meeting, knock: () => Promise<unknown>): Promise<number | undefined> {
   guard();
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSocket() === false) {
+    throw new Error(`${path} is no socket; remove it, or give another --hand-over-socket`);
+  }
   // Of a newcomer that was killed.
   rmSync(path, { force: true });
   const listener = must(`cannot listen at ${path}`, bindUnix(path, SOCK_SEQPACKET));
@@ -52,7 +60,7 @@ export async function meetHolder(meeting: Meeting, knock: () => Promise<unknown>
     must(`cannot listen at ${path}`, listen(listener, 1));
     for (const untilMs = clock.now() + ANSWER_MS; clock.now() < untilMs; ) {
       const fd = acceptUnix(listener);
-      if (fd >= 0) return await greeted(fd, meeting);
+      if (fd >= 0) return fd;
       await knock();
       await new Promise<void>((resolve) => void clock.after(POLL_MS, resolve));
     }
@@ -107,9 +115,15 @@ function trustedPeer(fd: number, { isTrusted }: Meeting): number {
 
 /**
  * No signal reaches a process of another container. But it ends by itself when it reads this, whatever it has done by
- * then. If it hangs, a probe of its Pod ends it.
+ * then. If it hangs, the kubelet ends one of the two.
  */
 async function dismiss(channel: Channel, why = 'the process that serves has given up on this one'): Promise<void> {
-  await channel.send({ kind: 'failed', err: why }).catch(() => {});
+  try {
+    await channel.send({ kind: 'failed', err: why });
+    // It may take that for the rest of a parcel that was cut short, and would wait for more.
+    channel.end();
+  } catch {
+    // It is gone. No end without these words, which would mean that this process has let go.
+  }
   await channel.closed();
 }

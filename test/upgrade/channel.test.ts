@@ -2,11 +2,12 @@ import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { type TestContext, test } from 'node:test';
 import { close } from '../../src/sys/descriptor.ts';
-import { SOCK_SEQPACKET, socketpair } from '../../src/sys/socket.ts';
+import { SOCK_SEQPACKET, socketpair, unacknowledgedBytes } from '../../src/sys/socket.ts';
 import { must } from '../../src/sys/sys-error.ts';
 import { UnixMessage } from '../../src/sys/unix-socket.ts';
 import { Channel } from '../../src/upgrade/channel.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
+import { settle, until } from '../support/until.ts';
 
 /** One end as a channel, the other to say anything with. */
 function pair(t: TestContext): { channel: Channel; fd: number; other: Channel; hangUp: () => void } {
@@ -144,4 +145,32 @@ test('descriptors of a message that should have none are closed', async (t) => {
   await other.send({ kind: 'adopted' }, {}, { fds: [0, 0], bytes: Buffer.alloc(0) });
   await channel.expect('adopted');
   assert.equal(readdirSync('/proc/self/fd').length, count);
+});
+
+test('who says something that cannot be read is not taken for gone, and its other messages are kept', async (t) => {
+  const { channel, fd, other, hangUp } = pair(t);
+  let isClosed = false;
+  const closed = channel.closed().then(() => {
+    isClosed = true;
+  });
+  sendRaw(fd, framed('{"kind":"of a later version"}'));
+  await other.send({ kind: 'owning' });
+  await until('all of it to be read', () => unacknowledgedBytes(fd) === 0);
+  await settle();
+  assert.equal(isClosed, false);
+  hangUp();
+  await closed;
+  assert.deepEqual((await channel.receive())?.message, { kind: 'owning' });
+  assert.equal(await channel.receive(), undefined);
+});
+
+test('nothing is said to whoever has the number of a closed descriptor', async (t) => {
+  const { channel, hangUp } = pair(t);
+  hangUp();
+  channel.close();
+  // Gets the two lowest free numbers, those that have just been closed.
+  const { other } = pair(t);
+  await assert.rejects(channel.send({ kind: 'adopted' }), /EBADF/);
+  await channel.closed();
+  await assert.rejects(other.receive({ untilMs: systemClock.now() }), /did not answer in time/);
 });

@@ -63,9 +63,9 @@ const ABSOLUTE_PATH = '/.*';
 const NAME = '[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*';
 /** Those of distribution/reference, without a tag or digest. */
 const REPOSITORY_PART = '[a-z0-9]+([._-]+[a-z0-9]+)*';
-const REPOSITORY = `(([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/)?${REPOSITORY_PART}(/${REPOSITORY_PART})*`; /** Of nodes, as Kubernetes has them. */
+const REPOSITORY = `(([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/)?${REPOSITORY_PART}(/${REPOSITORY_PART})*`;
+/** Of nodes, as Kubernetes has them. */
 const COUNT_OR_SHARE: Schema = { type: ['integer', 'string'], minimum: 0, pattern: '^[0-9]+%$' };
-
 /** That of the Prometheus operator's definitions. */
 const SCRAPE_INTERVAL = '(0|([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)';
 
@@ -86,7 +86,9 @@ const VALUES: Readonly<Record<string, Schema>> = {
   // The chart says these itself: probes ask where the field says, and each node has a name of its own.
   extraArgs: list({
     type: 'string',
-    not: form('--(config|cri-endpoint|healthz-bind-address|healthz-port|hostname-override|master|state-dir)(=.*)?'),
+    not: form(
+      '--(config|cri-endpoint|hand-over-socket|healthz-bind-address|healthz-port|hostname-override|master|state-dir)(=.*)?',
+    ),
   }),
   nodeSelector: STRINGS,
   tolerations: list(OBJECT),

@@ -138,6 +138,10 @@ describe('deploy on a real server', () => {
         [['--set', 'config.iptables.masqueradeAll=1'], /masqueradeAll/],
         [['--set', 'image.repository='], /image\.repository is missing/],
         [['--set', 'apiServer.url='], /--set kubeProxy\.configMap=kube-proxy/],
+        [['--set', 'state.hostPath='], /set updateStrategy\.rollingUpdate\.maxSurge to 0/],
+        [['--set', 'extraArgs={--dataplane=node}'], /with the engine fast/],
+        [['--set', 'extraArgs={--v=2,--dataplane,node}'], /with the engine fast/],
+        [['--set', 'updateStrategy.rollingUpdate.maxUnavailable=25%'], /only one of .*maxSurge and maxUnavailable/],
         [['--set', 'podMonitor.create=true'], /podMonitor\.create needs config\.metricsBindAddress/],
         [
           ['--set', 'podMonitor.create=true', '--set', 'config.metricsBindAddress=::1'],

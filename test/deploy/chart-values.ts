@@ -37,6 +37,7 @@ export const WRONG_VALUES: Readonly<Record<string, readonly unknown[]>> = {
     ['--healthz-bind-address=0.0.0.0:20256'],
     ['--healthz-port', '0'],
     ['--hostname-override=node-1'],
+    ['--hand-over-socket=/tmp/hand-over.sock'],
   ],
   nodeSelector: [{ 'userspace-proxy': true }],
   tolerations: [['Exists']],

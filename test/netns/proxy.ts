@@ -1,9 +1,10 @@
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { listIfThere, readIfThere } from '../../src/kernel/files.ts';
 import type { Namespace } from './topology.ts';
 import { waitFor } from './wait.ts';
 
@@ -86,8 +87,9 @@ export class ProxyProcess {
   /** Where in the kernel each of its threads waits: "node: ep_poll". */
   waitsIn(): readonly string[] {
     const tasks = `/proc/${this.pid}/task`;
-    const of = (thread: string, what: string) => readFileSync(`${tasks}/${thread}/${what}`, 'utf8').trim();
-    return readdirSync(tasks).map((thread) => `${of(thread, 'comm')}: ${of(thread, 'wchan')}`);
+    // A thread may end meanwhile.
+    const of = (thread: string, what: string) => readIfThere(`${tasks}/${thread}/${what}`)?.trim() ?? '';
+    return listIfThere(tasks).map((thread) => `${of(thread, 'comm')}: ${of(thread, 'wchan')}`);
   }
 
   /** Lines with these fields. */

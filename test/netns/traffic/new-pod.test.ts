@@ -52,7 +52,7 @@ describe('a new Pod beside the one that serves (--hand-over-socket)', { skip: !i
     assert.deepEqual((await client.call('stopLoad', { load })).failures, {});
     assert.equal((await transfer).intact, true);
     for (const connection of idle) await client.call('write', { connection, text: 'still' });
-    for (const connection of idle) await client.call('read', { connection, bytes: 5 });
+    for (const connection of idle) assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
     for (const connection of idle) await client.call('reset', { connection });
   }
 

@@ -115,7 +115,7 @@ function trustedPeer(fd: number, { isTrusted }: Meeting): number {
 
 /**
  * No signal reaches a process of another container. But it ends by itself when it reads this, whatever it has done by
- * then. If it hangs, the kubelet ends one of the two.
+ * then. If it hangs, its startup probe ends it.
  */
 async function dismiss(channel: Channel, why = 'the process that serves has given up on this one'): Promise<void> {
   try {

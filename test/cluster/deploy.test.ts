@@ -150,6 +150,8 @@ describe('deploy on a real server', () => {
       ] as const) {
         await assert.rejects(cluster.helm(['install', NAME, CHART, ...AS_BASE, ...options]), message);
       }
+      // Which has no maxSurge, and would say only that maxUnavailable is 0.
+      await assert.rejects(template(...AS_BASE, '--kube-version', '1.21.14'), /from Kubernetes 1\.22 on/);
     });
 
     test('names each value that cannot be right, and takes what is right', async () => {

@@ -94,6 +94,8 @@ describe('deploy/kustomize/base/daemonset.yaml', () => {
     assert.equal(periodSeconds * failureThreshold, 60, "as systemd's watchdog");
     assert.equal(timeoutSeconds, periodSeconds, 'a late answer counts');
     assert.deepEqual(readinessProbe.httpGet, { path: '/healthz', port: healthzAddress?.port });
+    const unreadyS = readinessProbe.periodSeconds * readinessProbe.failureThreshold;
+    assert.ok(unreadyS >= 30, 'longer than a hand-over, or the old Pod would be deleted in the middle of it');
   });
 });
 

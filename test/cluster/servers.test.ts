@@ -62,7 +62,8 @@ describe('several API servers', { timeout: 600_000 }, () => {
     const names = Array.from({ length: SLICES }, (_, index) => `churn-${index}`);
     await Promise.all(names.map((name) => admin.create('endpointslices', sliceObject(web(name), [addressOf(0)]))));
     await waitFor('the follower has its first lists', () => follower.isSynced);
-    assert.equal(follower.used, new URL(plane.server).host);
+    // Its watches may begin a moment later.
+    await waitFor('the first that answers is used', () => follower.used === new URL(plane.server).host);
 
     const churn = new Churn(admin, names);
     try {

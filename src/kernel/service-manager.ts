@@ -1,6 +1,7 @@
 import { constants } from 'node:os';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { sleep } from '../util/wait.ts';
 
 interface ServiceManagerOptions {
   readonly env: NodeJS.ProcessEnv;
@@ -94,7 +95,7 @@ export class ServiceManager {
   async #sent(send: SendDatagram, path: string, text: string): Promise<boolean> {
     let status = send(path, text);
     for (let tries = 1; status === BUSY && tries < BUSY_TRIES; tries++) {
-      await new Promise<void>((resolve) => void this.#options.clock.after(BUSY_RETRY_MS, resolve));
+      await sleep(BUSY_RETRY_MS, this.#options.clock);
       status = send(path, text);
     }
     return status >= 0;

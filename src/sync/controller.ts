@@ -11,7 +11,7 @@ import { foundText } from '../util/found.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf, stackOf } from '../util/text.ts';
-import { backoffMs, inSlices, nextTurn } from '../util/wait.ts';
+import { backoffMs, inSlices, nextTurn, sleep } from '../util/wait.ts';
 import { BoundedFrequencyRunner, type RunCause } from './bounded-frequency-runner.ts';
 import { Canary } from './canary.ts';
 import type { FlowSync } from './flow-sync.ts';
@@ -135,7 +135,7 @@ export class Controller implements SourceSink {
       } catch (error) {
         health.queuedUpdate();
         this.#readFault.failed(messageOf(error));
-        await new Promise<void>((resolve) => void clock.after(backoffMs(failures, RETRY), resolve));
+        await sleep(backoffMs(failures, RETRY), clock);
       }
     }
   }

@@ -5,6 +5,7 @@ import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS 
 import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-socket.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import { parseJson } from '../util/untrusted.ts';
+import { sleep } from '../util/wait.ts';
 import { type Message, type MessageOf, readMessage } from './protocol.ts';
 
 /** How often to look while the other end is at work. Node cannot wait for a socket that it has not opened itself. */
@@ -94,7 +95,7 @@ export class Channel {
         this.#early.push(next);
       } catch {
         // Who says something that cannot be read lives still.
-        await this.#later();
+        await sleep(POLL_MS, this.#clock);
       }
     }
   }
@@ -193,11 +194,7 @@ export class Channel {
       if (nowMs - this.#unreadSinceMs >= silenceMs)
         throw new Error(`the other process stood still for ${silenceMs} ms`);
       if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
-      await this.#later();
+      await sleep(POLL_MS, this.#clock);
     }
-  }
-
-  #later(): Promise<void> {
-    return new Promise((resolve) => void this.#clock.after(POLL_MS, resolve));
   }
 }

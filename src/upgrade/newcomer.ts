@@ -4,6 +4,7 @@ import { listen, type PeerCredentials, peerCredentials, SOCK_SEQPACKET, setOptio
 import { must } from '../sys/sys-error.ts';
 import { acceptUnix, bindUnix, connectUnix } from '../sys/unix-socket.ts';
 import type { Clock } from '../util/clock.ts';
+import { sleep } from '../util/wait.ts';
 import { Channel } from './channel.ts';
 import { FORMAT } from './protocol.ts';
 import { type Greeting, type Predecessor, SEND_BUFFER } from './successor-process.ts';
@@ -62,7 +63,7 @@ async function visitor({ path, guard, clock }: Meeting, knock: () => Promise<unk
       const fd = acceptUnix(listener);
       if (fd >= 0) return fd;
       await knock();
-      await new Promise<void>((resolve) => void clock.after(POLL_MS, resolve));
+      await sleep(POLL_MS, clock);
     }
     return undefined;
   } finally {

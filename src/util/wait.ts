@@ -4,16 +4,16 @@ import type { Clock } from './clock.ts';
 const SLICE_MS = 5;
 
 /** Resolves after `ms`, at once when `ms` is not positive, or when aborted: check the signal afterwards. */
-export function sleep(ms: number, clock: Clock, signal: AbortSignal): Promise<void> {
-  if (signal.aborted || ms <= 0) return Promise.resolve();
+export function sleep(ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
+  if (signal?.aborted || ms <= 0) return Promise.resolve();
   return new Promise((resolve) => {
     const wake = () => {
       timer.cancel();
-      signal.removeEventListener('abort', wake);
+      signal?.removeEventListener('abort', wake);
       resolve();
     };
     const timer = clock.after(ms, wake);
-    signal.addEventListener('abort', wake);
+    signal?.addEventListener('abort', wake);
   });
 }
 

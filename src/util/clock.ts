@@ -16,6 +16,11 @@ export function wholeMsLeft(ms: number): number {
   return Math.max(0, Math.round(ms));
 }
 
+/** By a clock that shows `nowMs`: a time that has passed, which another process has told in milliseconds since 1970. */
+export function pastMs(at: number, { nowMs, clock }: { readonly nowMs: number; readonly clock: Clock }): number {
+  return nowMs - Math.max(0, clock.wallNow() - at);
+}
+
 export interface Timer {
   cancel(): void;
 }

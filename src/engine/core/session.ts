@@ -1,6 +1,7 @@
 import { type ConnectionEntry, type Ending, NO_TRIES, type Tries, TryLog } from '../../model/connection-log.ts';
 import type { OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { pastMs } from '../../util/clock.ts';
 import type { Port } from './port.ts';
 import { add, COUNTER, type Target } from './target.ts';
 
@@ -75,8 +76,7 @@ export abstract class Session<Place extends Port = Port> {
 
   /** Counts one that another process has counted among `connections`, and continues what it knew. */
   resumed({ beganAt, tries, waitedMs = 0 }: SessionAccount): void {
-    const { clock, nowMs } = this.port.thread;
-    this.#beganMs = nowMs - Math.max(0, clock.wallNow() - beganAt);
+    this.#beganMs = pastMs(beganAt, this.port.thread);
     if (tries !== undefined) this.follows(new TryLog(tries));
     this.waitedMs = waitedMs;
     this.port.began(this);

@@ -1,7 +1,7 @@
 import type { Address } from '../../model/address.ts';
 import { type OpenConnection, type Refusal, waitTimeOf } from '../../model/data-plane.ts';
 import type { Member } from '../../services/member.ts';
-import { wholeMsLeft } from '../../util/clock.ts';
+import { pastMs, wholeMsLeft } from '../../util/clock.ts';
 import { Alarm, Deadline, Deadlines, type Task } from './deadlines.ts';
 import type { Port, Thread } from './port.ts';
 
@@ -39,7 +39,10 @@ export const REFUSAL: Readonly<Record<Cause, Refusal>> = {
 
 /** For a successor. */
 export interface WaitRecord {
-  /** When the rest was so, in milliseconds since 1970: clients wait on while they are handed over. */
+  /**
+   * When the rest was so, in milliseconds since 1970: clients wait on while they are handed over. Absent: an earlier
+   * build has written it.
+   */
   readonly at?: number;
   readonly waitedMs: number;
   readonly leftMs: number;
@@ -87,9 +90,9 @@ export class Waiter {
   }
 
   /** It has waited in another process. */
-  static again(guest: Guest, { at, waitedMs, leftMs, freshMs }: WaitRecord, { nowMs, clock }: Thread): Waiter {
+  static again(guest: Guest, { at, waitedMs, leftMs, freshMs }: WaitRecord, thread: Thread): Waiter {
     const waiter = new Waiter(guest);
-    const recordedMs = at === undefined ? nowMs : nowMs - Math.max(0, clock.wallNow() - at);
+    const recordedMs = at === undefined ? thread.nowMs : pastMs(at, thread);
     waiter.isKnown = true;
     waiter.sinceMs = recordedMs - waitedMs;
     waiter.dueMs = recordedMs + leftMs;

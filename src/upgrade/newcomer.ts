@@ -6,8 +6,7 @@ import { acceptUnix, bindUnix, connectUnix } from '../sys/unix-socket.ts';
 import type { Clock } from '../util/clock.ts';
 import { sleep } from '../util/wait.ts';
 import { Channel } from './channel.ts';
-import { FORMAT } from './protocol.ts';
-import { type Greeting, type Predecessor, SEND_BUFFER } from './successor-process.ts';
+import { type Greeting, helloFrom, type Predecessor, SEND_BUFFER, sayHello } from './successor-process.ts';
 import type { Successor } from './upgrade.ts';
 
 /*
@@ -85,7 +84,7 @@ export async function newcomerAt(meeting: Meeting, greeting: () => Promise<Greet
   try {
     const pid = trustedPeer(fd, meeting);
     setOption(fd, SEND_BUFFER);
-    await channel.send({ kind: 'hello', versions: [FORMAT], ...(await greeting()) });
+    await sayHello(channel, await greeting());
     return { pid, channel, kill: (why) => dismiss(channel, why) };
   } catch (error) {
     channel.close();
@@ -98,8 +97,7 @@ async function greeted(fd: number, meeting: Meeting): Promise<Predecessor> {
   const channel = new Channel(fd, clock);
   try {
     trustedPeer(fd, meeting);
-    const { isOffline = false } = await channel.expect('hello', { untilMs: clock.now() + GREETING_MS });
-    return { channel, isOffline };
+    return await helloFrom(channel, clock.now() + GREETING_MS);
   } catch (error) {
     channel.close();
     throw error;

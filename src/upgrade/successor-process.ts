@@ -36,6 +36,17 @@ export interface Predecessor {
   readonly isOffline: boolean;
 }
 
+/** The first message of a predecessor. */
+export async function sayHello(channel: Channel, said: Greeting): Promise<void> {
+  await channel.send({ kind: 'hello', versions: [FORMAT], ...said });
+}
+
+/** The other end, once it has said hello. Rejects when it says something else, or nothing in time. */
+export async function helloFrom(channel: Channel, untilMs: number): Promise<Predecessor> {
+  const { isOffline = false } = await channel.expect('hello', { untilMs });
+  return { channel, isOffline };
+}
+
 /**
  * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has
  * no name, so nobody else can open it. Rejects when there is no process.
@@ -47,7 +58,7 @@ export async function startSuccessor(said: Greeting, clock: Clock): Promise<Succ
   setOption(own, SEND_BUFFER);
   const channel = new Channel(own, clock);
   try {
-    await channel.send({ kind: 'hello', versions: [FORMAT], ...said });
+    await sayHello(channel, said);
     const child = await spawned(others);
     return { pid: child.pid as number, channel, kill: () => kill(child) };
   } catch (error) {
@@ -71,9 +82,7 @@ export async function findPredecessor(env: NodeJS.ProcessEnv, clock: Clock): Pro
     if (!/^\d{1,9}$/.test(text)) throw new Error('it is not a number');
     const fd = Number(text);
     if (!fstatSync(fd).isSocket()) throw new Error('it is not a socket');
-    const channel = new Channel(fd, clock);
-    const { isOffline = false } = await channel.expect('hello', { untilMs: clock.now() + HELLO_MS });
-    return { channel, isOffline };
+    return await helloFrom(new Channel(fd, clock), clock.now() + HELLO_MS);
   } catch (error) {
     throw new Error(
       `${CHANNEL_VARIABLE}=${JSON.stringify(text)} leads to no process that hands over (${messageOf(error)}); ` +

@@ -122,19 +122,20 @@ export class Upgrade {
   /** The same for a process that somebody else has started, such as a new Pod. */
   async handOverTo(newcomer: Successor): Promise<void> {
     const { means, log } = this.#options;
-    const refusal =
-      this.#underWay !== undefined
-        ? 'the process that serves is handing over already'
-        : means === undefined
-          ? 'the process that serves has the portable engine, which cannot pass connections on; end it first'
-          : undefined;
-    if (means !== undefined && refusal === undefined) {
+    if (this.#underWay !== undefined) {
+      await this.#refuse(newcomer, 'the process that serves is handing over already');
+    } else if (means === undefined) {
+      const why = 'the process that serves has the portable engine, which cannot pass connections on; end it first';
+      await this.#refuse(newcomer, why);
+    } else {
       log.info('Another process takes over', { pid: newcomer.pid });
       await this.#attempt(means.dataPlane, async () => newcomer);
-      return;
     }
-    log.warn('A process that wants to take over is refused', { pid: newcomer.pid, err: refusal });
-    await newcomer.kill(refusal);
+  }
+
+  async #refuse(newcomer: Successor, why: string): Promise<void> {
+    this.#options.log.warn('A process that wants to take over is refused', { pid: newcomer.pid, err: why });
+    await newcomer.kill(why);
     newcomer.channel.close();
   }
 

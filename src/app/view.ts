@@ -155,7 +155,9 @@ function firstOf(findings: readonly Finding[]): readonly Finding[] {
 
 function apiView({ connected, staleForMs, err, servers, servedStateOf }: ApiStatus): NonNullable<NodeView['api']> {
   return {
-    ...{ connected, staleForMs, servers },
+    connected,
+    staleForMs,
+    servers,
     ...(err !== undefined && { err }),
     ...(servedStateOf !== undefined && { servedStateOf }),
   };

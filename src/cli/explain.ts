@@ -156,9 +156,8 @@ function explanationText(
 function serversPart({ api, now }: NodeView): string {
   if (api === undefined || api.servers.length === 0) return '';
   const heading = api.servers.length === 1 ? 'API server' : 'API servers';
-  return `\n${part(heading, serversText(api, now, shortDuration))
-    .map(printable)
-    .join('\n')}\n`;
+  const lines = part(heading, serversText(api, now, shortDuration)).map(printable);
+  return `\n${lines.join('\n')}\n`;
 }
 
 function seenLine(seen: SeenAddress): string {

@@ -35,7 +35,12 @@ export const STATUS = command({
     const isWell = node.healthy && caveatsOf(node).length === 0 && counts.down === 0;
     const { healthy, capture, families, api, findings } = node;
     const document: StatusDocument = {
-      ...{ ok: isWell, healthy, servicePorts: counts, waiting, capture, families },
+      ok: isWell,
+      healthy,
+      servicePorts: counts,
+      waiting,
+      capture,
+      families,
       ...(api !== undefined && { api }),
       ...(findings !== undefined && { findings }),
     };

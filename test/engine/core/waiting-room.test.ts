@@ -21,14 +21,20 @@ function rig() {
   const state = { hasEndpoint: false };
   const waiting: Backends['waiting'] = { forEndpointsMs: 60_000, whileFullMs: 0, max: 10_000 };
   const port = {
-    ...{ protocol: 'TCP', waiting, count: () => {}, countWaiting: () => {}, causeOf: () => 'none' },
+    protocol: 'TCP',
+    waiting,
+    count: () => {},
+    countWaiting: () => {},
+    causeOf: () => 'none',
     picker: { affine: () => undefined, peek: () => (state.hasEndpoint ? {} : undefined) },
     thread: { loop, nowMs, admission: { admitsWaiting: () => true, forget: () => {} } },
   };
   const room = new WaitingRoom(port as unknown as Port);
   const served: number[] = [];
   return {
-    ...{ room, state, served },
+    room,
+    state,
+    served,
     enter: (client: number) => {
       const serve = () => {
         served.push(client);

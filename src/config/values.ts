@@ -277,21 +277,22 @@ export const DEFAULT_CONTROL_SOCKET = '/run/kube-userspace-proxy/control.sock';
 /** The kernel takes 107 bytes. Eight are for the directory in which the socket is made before it is renamed. */
 const MAX_BYTES = 99;
 
-/** Where the control socket is; `undefined` for none. */
+/** Where a Unix socket is; `undefined` for none. */
 export function parseSocket(text: string): string | undefined {
-  if (text === '') return undefined;
-  if (!text.startsWith('/') || text.endsWith('/') || text.includes('\0')) {
-    throw new UsageError('not the absolute path of a file; write "" for no such socket');
-  }
+  const path = filePath(text, 'socket');
   if (Buffer.byteLength(text) > MAX_BYTES) throw new UsageError(`must be at most ${MAX_BYTES} bytes long`);
-  return text;
+  return path;
 }
 
 /** The file of the connection log; `undefined` for none. */
 export function parseLogFile(text: string): string | undefined {
+  return filePath(text, 'file');
+}
+
+function filePath(text: string, what: string): string | undefined {
   if (text === '') return undefined;
   if (!text.startsWith('/') || text.endsWith('/') || text.includes('\0')) {
-    throw new UsageError('not the absolute path of a file; write "" for no such file');
+    throw new UsageError(`not the absolute path of a file; write "" for no such ${what}`);
   }
   return text;
 }

@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
+import { isOursOrRoots } from './safe-directory.ts';
 
 /** Of an abstract Unix socket. */
 const NAME = 'kube-userspace-proxy';
-const ROOT = 0;
 
 /** The process that proxies in this network namespace. */
 export interface NodeHolder {
@@ -82,7 +82,7 @@ export function describe({ pid }: NodeHolder): string {
 
 /** Whether the holder may be believed to be a proxy. */
 export function isTrusted({ uid }: Pick<NodeHolder, 'uid'>): boolean {
-  return uid === ROOT || uid === process.getuid?.();
+  return isOursOrRoots(uid);
 }
 
 /** `undefined` without a holder, and where system calls do not work. */

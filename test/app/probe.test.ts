@@ -4,13 +4,13 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { AS_CONTAINER } from '../support/processes.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const HOLDER = `require('net').createServer().listen({ path: '\\0kube-userspace-proxy' }, () => console.log('there'))`;
 /** As where its addon cannot be loaded. */
 const HOOKS = `{ resolve: (name, at, next) => { if (name === 'koffi') throw new Error('no koffi'); return next(name, at); } }`;
 const WITHOUT_KOFFI = `data:text/javascript,import { registerHooks } from 'node:module'; registerHooks(${HOOKS});`;
-const CONTAINER = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'];
 
 /** What the probe says in the PID namespace of this process, or in another one. */
 function probe(through: readonly string[] = [], options: readonly string[] = []) {
@@ -38,14 +38,14 @@ test('a container has started when the proxy that serves the node is one of its 
   const proxy = await holder();
   t.after(() => end(proxy));
   assert.deepEqual(probe(), { status: 0, said: 'process N serves this node' });
-  assert.deepEqual(probe(CONTAINER), { status: 1, said: 'a process of another container serves this node' });
+  assert.deepEqual(probe(AS_CONTAINER), { status: 1, said: 'a process of another container serves this node' });
 });
 
 test('where nobody can tell, no Pod is started again for ever', async (t) => {
   const stranger = await holder(['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']);
   t.after(() => end(stranger));
   const unknown = 'so nobody can tell who serves this node';
-  assert.deepEqual(probe(CONTAINER), { status: 0, said: `user 65534 holds the name of the proxy, ${unknown}` });
+  assert.deepEqual(probe(AS_CONTAINER), { status: 0, said: `user 65534 holds the name of the proxy, ${unknown}` });
   const said = `system calls do not work here, ${unknown}`;
-  assert.deepEqual(probe(CONTAINER, ['--import', WITHOUT_KOFFI]), { status: 0, said });
+  assert.deepEqual(probe(AS_CONTAINER, ['--import', WITHOUT_KOFFI]), { status: 0, said });
 });

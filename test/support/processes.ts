@@ -28,3 +28,6 @@ export function cpuMsOf(pid: number): number {
     .split(' ');
   return 10 * (Number(fields[11]) + Number(fields[12]));
 }
+
+/** Makes the program that follows process 1 of a PID namespace of its own, as in a container. */
+export const AS_CONTAINER: readonly string[] = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'];

@@ -25,6 +25,7 @@ import { StateFile } from '../../../src/state/state-file.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { finished } from '../../../src/util/wait.ts';
 import { type FakePod, serveRuntime } from '../../fakes/fake-container-runtime.ts';
+import { SlowDiskCgroup } from '../../support/cgroup.ts';
 import { address, endpointAddress, service } from '../../support/model.ts';
 import { cpuMsOf } from '../../support/processes.ts';
 import { ApiServer } from '../api-server.ts';
@@ -35,6 +36,7 @@ import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const SERVICES = 10_000;
+const SLOW_BYTES_PER_SECOND = 24 << 10;
 const NODE = 'node-1';
 /** At which nobody listens. */
 const NO_SERVER = 'http://127.0.0.1:1';
@@ -67,19 +69,6 @@ function large(name: string, clusterIP: string): object[] {
   const ports = [{ port: 80, target: TCP.name }];
   const endpoints = Array.from({ length: 1_000 }, (_, index) => ({ address: `10.250.${index >> 8}.${index & 255}` }));
   return [...serviceObjects({ name, clusterIP, ports }), sliceObject(name, ports, endpoints)];
-}
-
-/** A group whose processes write 24 KiB a second to this disk; `undefined` where the kernel limits no disks. */
-function throttledGroup(device: string): string | undefined {
-  const [v1, v2] = ['/sys/fs/cgroup/blkio', '/sys/fs/cgroup'];
-  const rate = 24 << 10;
-  const isV1 = existsSync(v1);
-  if (!isV1 && !existsSync(join(v2, 'io.stat'))) return undefined;
-  const group = join(isV1 ? v1 : v2, `kube-userspace-proxy-test-${process.pid}`);
-  mkdirSync(group);
-  if (isV1) writeFileSync(join(group, 'blkio.throttle.write_bps_device'), `${device} ${rate}`);
-  else writeFileSync(join(group, 'io.max'), `${device} wbps=${rate}`);
-  return group;
 }
 
 const faults = ({ log }: ProxyProcess) => log.filter(({ msg }) => FAULT.test(msg)).length;
@@ -260,13 +249,14 @@ describe('the last state', () => {
 
   test('a slow disk delays no change, and is no fault', async (context) =>
     await onDisk(context, 'slow', async (directory, device) => {
-      const group = throttledGroup(device);
-      if (group === undefined) return context.skip('no block I/O controller here');
+      if (!SlowDiskCgroup.isPossible) return context.skip('no block I/O controller here');
+      const group = new SlowDiskCgroup(environment.topology.node.name);
+      group.limitWrites(device, SLOW_BYTES_PER_SECOND);
       try {
         const server = await ApiServer.start(environment.topology.node);
         await server.set(...served('web', '10.96.3.1'), ...large('large', '10.96.3.9'));
         const proxy = await start(server.url, '--state-dir', directory);
-        writeFileSync(join(group, 'cgroup.procs'), String(proxy.pid));
+        group.add(proxy.pid);
         await answers('10.96.3.1');
         const isWriting = () => existsSync(join(directory, 'last-state.new'));
         await waitFor('it writes', isWriting);
@@ -284,7 +274,7 @@ describe('the last state', () => {
         assert.match(readFileSync(join(directory, 'last-state'), 'utf8'), /"name":"later"/);
       } finally {
         // The helper may end a moment later.
-        await waitFor('nobody is in the group', () => spawnSync('rmdir', [group]).status === 0);
+        await waitFor('nobody is in the group', () => group.remove());
       }
     }));
 

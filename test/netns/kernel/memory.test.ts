@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { MemoryCgroup } from '../../support/memory-cgroup.ts';
+import { MemoryCgroup } from '../../support/cgroup.ts';
 import { TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { waitFor } from '../wait.ts';
@@ -13,18 +13,8 @@ describe(`memory that is short, with iptables-${FLAVOUR}`, () => {
 
   after(() => {
     const made = group;
-    return made && waitFor('it is empty', () => removed(made));
+    return made && waitFor('it is empty', () => made.remove());
   });
-
-  function removed(made: MemoryCgroup): boolean {
-    try {
-      made.remove();
-      return true;
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EBUSY') return false;
-      throw error;
-    }
-  }
 
   test('is enough for a thousand clients; out of memory is a crash, after which the rules are right', async (t) => {
     const { client } = environment;

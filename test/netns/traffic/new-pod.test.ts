@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { isAlive } from '../../support/processes.ts';
+import { AS_CONTAINER, isAlive } from '../../support/processes.ts';
 import { isFast, type Served, TCP, testEnvironment } from '../harness.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { waitFor } from '../wait.ts';
@@ -11,9 +11,6 @@ import { waitFor } from '../wait.ts';
 const IDLE = 20;
 const MIB = 1 << 20;
 const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
-
-/** The program is process 1, as in a container. */
-const CONTAINER = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'];
 
 describe('a new Pod beside the one that serves (--hand-over-socket)', { skip: !isFast }, () => {
   const environment = testEnvironment();
@@ -25,7 +22,7 @@ describe('a new Pod beside the one that serves (--hand-over-socket)', { skip: !i
 
   before(async () => {
     args = ['--hand-over-socket', join(environment.temporary('shared'), 'hand-over.sock')];
-    serving = await environment.startProxy({ args, through: CONTAINER });
+    serving = await environment.startProxy({ args, through: AS_CONTAINER });
     const serve = (mode: keyof typeof TCP) =>
       environment.serve({ name: mode, ports: [{ port: 80, target: TCP[mode] }] });
     [echo, name, source] = [await serve('echo'), await serve('name'), await serve('source')];
@@ -35,7 +32,7 @@ describe('a new Pod beside the one that serves (--hand-over-socket)', { skip: !i
   /** Starts one that ends as `until` says. */
   const start = (until: (proxy: ProxyProcess) => boolean, options: Parameters<typeof environment.startProxy>[0] = {}) =>
     environment.startProxy({
-      through: CONTAINER,
+      through: AS_CONTAINER,
       ...options,
       args: [...args, ...(options.args ?? [])],
       ready: async () => until(environment.proxy),
@@ -116,7 +113,7 @@ describe('a new Pod beside the one that serves (--hand-over-socket)', { skip: !i
   }
 
   test('without the socket there is only one proxy of a node', async () => {
-    const other = environment.startProxy({ through: CONTAINER, ready: async () => false });
+    const other = environment.startProxy({ through: AS_CONTAINER, ready: async () => false });
     await assert.rejects(other, /the proxy has ended[\s\S]*another kube-userspace-proxy/);
     assert.deepEqual((await environment.client.call('requests', { ...name, count: 3 })).failures, {});
   });
